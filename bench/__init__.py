@@ -1,0 +1,1 @@
+"""Measurements of faiss-prh against its rivals: `python -m bench --help`."""

@@ -1,0 +1,125 @@
+"""Encoding time against ITQ, Hadamard, a bilinear encoder and a plain copy of the input."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import faiss
+import numpy as np
+
+from bench.timing import interleaved, print_table, thread_counts, threads, versus
+from faiss_prh import PRHTransform
+
+# Dimension: at least this many times faster than ITQ, Hadamard and BPBC, and at most so many times a copy.
+TARGETS: dict[int, dict[str, float]] = {
+    128: {"ITQ": 8, "Hadamard": 10, "copy": 1.5},
+    384: {"ITQ": 15, "Hadamard": 10, "copy": 1.5},
+    768: {"ITQ": 25, "Hadamard": 10, "copy": 1.5},
+    1024: {"ITQ": 30, "Hadamard": 10, "copy": 1.5},
+    4096: {"ITQ": 70, "Hadamard": 8, "copy": 2},
+    25600: {"BPBC": 12, "Hadamard": 5},
+    64000: {"BPBC": 10, "Hadamard": 4},
+}
+ONE_VECTOR_TARGETS = {128: 1.0, 768: 3.0}
+LARGEST_DENSE = 4096
+
+
+def packed(y: np.ndarray) -> np.ndarray:
+    return np.packbits(y >= 0, axis=1, bitorder="little")
+
+
+def random_itq(d: int) -> faiss.ITQTransform:
+    """An ITQ with a random rotation: it costs the same to apply as a learned one, and no hours of training."""
+    itq = faiss.ITQTransform(d, d, False)
+    rotation = faiss.RandomRotationMatrix(d, d)
+    rotation.init(5)
+    faiss.copy_array_to_vector(np.zeros(d, np.float32), itq.mean)
+    itq.pca_then_itq = faiss.LinearTransform(d, d, False)
+    faiss.copy_array_to_vector(faiss.vector_to_array(rotation.A), itq.pca_then_itq.A)
+    itq.pca_then_itq.is_trained = itq.is_trained = True
+    return itq
+
+
+def bpbc_encoder(d: int, rng: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
+    """A bilinear encoder with d1 = 128: two small rotations of the vector folded into a matrix."""
+    d1, d2 = 128, d // 128
+    left, right = (np.linalg.qr(rng.normal(size=(k, k)))[0].astype(np.float32) for k in (d1, d2))
+    mean = np.zeros(d, np.float32)
+
+    def encode(x: np.ndarray) -> np.ndarray:
+        folded = ((x - mean).reshape(-1, d2) @ right).reshape(len(x), d1, d2)
+        return packed((left @ folded).reshape(len(x), d))
+
+    return encode
+
+
+def trained(d: int, rng: np.random.Generator, **parameters: int) -> PRHTransform:
+    prh = PRHTransform(d, **parameters)
+    prh.train(rng.normal(size=(200, d)).astype(np.float32) * np.exp(rng.normal(size=d).astype(np.float32)))
+    return prh
+
+
+def batch_rivals(x: np.ndarray, rng: np.random.Generator) -> dict[str, Callable[[], object]]:
+    d = x.shape[1]
+    hadamard, copy = faiss.HadamardRotation(d), np.empty_like(x)
+    rivals: dict[str, Callable[[], object]] = {
+        "PRH": partial(trained(d, rng, n_pca=0).encode, x),
+        "default": partial(trained(d, rng).encode, x),
+        "copy": partial(np.copyto, copy, x),
+        "Hadamard": lambda: packed(hadamard.apply(x)),
+    }
+    if d <= LARGEST_DENSE:
+        itq = random_itq(d)
+        rivals["ITQ"] = lambda: packed(itq.apply(x))
+    if d % 128 == 0 and d > LARGEST_DENSE:
+        bpbc = bpbc_encoder(d, rng)
+        rivals["BPBC"] = lambda: bpbc(x)
+    return rivals
+
+
+def run(quick: bool) -> None:
+    rng = np.random.default_rng(0)
+    values, repeats = (1 << 20, 3) if quick else (1 << 25, 7)
+    print("Codes of a batch, µs a vector. PRH: ⌈log2 d⌉ isotropic layers; default: PRHTransform's defaults.")
+    print("Ratios are of PRH: times faster than a rival (≥), or times as long as the copy (≤).\n")
+    rows = []
+    for d, targets in TARGETS.items():
+        n = max(64, values // d // 16 * 16)
+        x = rng.standard_normal((n, d), dtype=np.float32)
+        rivals = batch_rivals(x, rng)
+        for n_threads in thread_counts():
+            with threads(n_threads):
+                seconds = interleaved(rivals, repeats)
+            row = [str(d), str(n), str(n_threads)]
+            for name in ("PRH", "default", "copy", "ITQ", "Hadamard", "BPBC"):
+                row.append(f"{seconds[name] / n * 1e6:.3g}" if name in seconds else "")
+            for name in ("copy", "ITQ", "Hadamard", "BPBC"):
+                if name not in seconds:
+                    row.append("")
+                elif name == "copy":
+                    # NumPy copies with one thread: with one thread of ours, the copy's target is not meant.
+                    target = targets.get(name) if n_threads > 1 else None
+                    row.append(versus(seconds["PRH"] / seconds[name], target, at_most=True))
+                else:
+                    row.append(versus(seconds[name] / seconds["PRH"], targets.get(name)))
+            rows.append(row)
+        del x, rivals
+    header = ["d", "n", "threads", "PRH", "default", "copy", "ITQ", "Hadamard", "BPBC"]
+    print_table([*header, "/copy", "ITQ/", "Hadamard/", "BPBC/"], rows)
+
+    print("\nOne vector, µs, against ITQTransform.apply.\n")
+    rows = []
+    for d, target in ONE_VECTOR_TARGETS.items():
+        x = rng.standard_normal((1, d), dtype=np.float32)
+        rivals = {
+            "PRH": partial(trained(d, rng, n_pca=0).encode, x),
+            "default": partial(trained(d, rng).encode, x),
+            "ITQ": partial(random_itq(d).apply, x),
+        }
+        for n_threads in thread_counts():
+            with threads(n_threads):
+                seconds = interleaved(rivals, repeats=200 if quick else 5000)
+            cells = [f"{seconds[name] * 1e6:.1f}" for name in ("PRH", "default", "ITQ")]
+            rows.append([str(d), str(n_threads), *cells, versus(seconds["ITQ"] / seconds["PRH"], target)])
+    print_table(["d", "threads", "PRH", "default", "ITQ", "ITQ/"], rows)
+    print(f"\nLayers: {', '.join(f'{d}: {math.ceil(math.log2(d))}' for d in TARGETS)}.")

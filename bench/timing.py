@@ -1,0 +1,55 @@
+"""Rivals timed side by side, and tables of what came out."""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import faiss
+from threadpoolctl import threadpool_limits
+
+
+@contextmanager
+def threads(n: int) -> Iterator[None]:
+    """Give Faiss, faiss-prh and NumPy's BLAS `n` threads each."""
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(n)
+    try:
+        with threadpool_limits(n):
+            # The line above limits Faiss's OpenMP as well as BLAS, from Python's side of it.
+            faiss.omp_set_num_threads(n)
+            yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def thread_counts() -> list[int]:
+    return sorted({1, len(os.sched_getaffinity(0))})
+
+
+def interleaved(rivals: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Return the median seconds of each rival, run in turn so that a busy machine is so for all of them."""
+    seconds: dict[str, list[float]] = {name: [] for name in rivals}
+    for repeat in range(repeats + 1):
+        for name, run in rivals.items():
+            start = time.perf_counter()
+            run()
+            if repeat:  # the first round only warms up
+                seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def versus(ratio: float, target: float | None, *, at_most: bool = False) -> str:
+    """Return a ratio and, where there is one, the target it is to reach."""
+    text = f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.0f}x"
+    if target is None:
+        return text
+    reached = ratio <= target if at_most else ratio >= target
+    return f"{text} ({'≤' if at_most else '≥'}{target:g}{'' if reached else ' MISSED'})"
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
+    for row in (header, ["-" * width for width in widths], *rows):
+        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)), flush=True)

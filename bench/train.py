@@ -1,0 +1,81 @@
+"""Training time against ITQ and against forming the covariance matrix, and the memory it takes."""
+
+import resource
+import subprocess
+import sys
+import time
+from functools import partial
+
+import faiss
+import numpy as np
+
+from bench.timing import interleaved, print_table, thread_counts, threads, versus
+from faiss_prh import PRHTransform
+
+# d, training vectors, at least this many times faster, than what.
+CASES = [(128, 100_000, 15.0, "ITQ"), (784, 10_000, 100.0, "ITQ"), (25600, 20_000, 20.0, "covariance")]
+QUICK_CASES = [(64, 5_000, 15.0, "ITQ"), (2048, 500, 20.0, "covariance")]
+MEMORY_CASES = [(784, 100_000), (25600, 20_000), (64000, 10_000)]
+QUICK_MEMORY_CASES = [(4096, 5_000)]
+MEMORY_TARGET = 2.5
+
+
+def sample(d: int, m: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    x = np.empty((m, d), dtype=np.float32)
+    spread = np.exp(rng.normal(size=d) / 2).astype(np.float32)
+    for first in range(0, m, 1000):  # so that making the sample takes no more memory than the sample
+        block = x[first : first + 1000]
+        rng.standard_normal(block.shape, dtype=np.float32, out=block)
+        block *= spread
+    return x
+
+
+def covariance_by_sgemm(x: np.ndarray) -> None:
+    """Form the covariance matrix of `x`, which is centred in place to spare a copy."""
+    x -= x.mean(axis=0)
+    d = x.shape[1]
+    covariance = np.empty((d, d), dtype=np.float32)
+    for first in range(0, d, 1024):  # whole, NumPy would notice the symmetry and not call sgemm
+        np.matmul(x[:, first : first + 1024].T, x, out=covariance[first : first + 1024])
+    covariance /= len(x)
+
+
+def peak_memory(d: int, m: int) -> float:
+    """Return a fresh process's peak memory after training, in multiples of the training matrix."""
+    code = f"from bench.train import print_peak_memory; print_peak_memory({d}, {m})"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+def print_peak_memory(d: int, m: int) -> None:
+    x = sample(d, m)
+    PRHTransform(d).train(x)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / x.nbytes)
+
+
+def run(quick: bool) -> None:
+    print("Seconds to train. PRH: ⌈log2 d⌉ isotropic layers; default: PRHTransform's defaults.\n")
+    rows = []
+    for d, m, target, rival in QUICK_CASES if quick else CASES:
+        x = sample(d, m)
+        ours = {"PRH": partial(PRHTransform(d, n_pca=0).train, x), "default": partial(PRHTransform(d).train, x)}
+        for n_threads in thread_counts():
+            if not quick and n_threads == 1 and rival == "covariance":
+                continue  # the rival alone would take half an hour
+            with threads(n_threads):
+                seconds = interleaved(ours, repeats=3)
+                start = time.perf_counter()  # minutes long: once
+                faiss.ITQTransform(d, d, False).train(x) if rival == "ITQ" else covariance_by_sgemm(x.copy())
+                seconds[rival] = time.perf_counter() - start
+            cells = [f"{seconds[name]:.3f}" for name in ("PRH", "default", rival)]
+            ratios = [versus(seconds[rival] / seconds[name], target) for name in ("PRH", "default")]
+            rows.append([str(d), str(m), str(n_threads), *cells[:2], rival, cells[2], *ratios])
+        del x, ours
+    print_table(["d", "m", "threads", "PRH", "default", "rival", "its time", "rival/PRH", "rival/default"], rows)
+
+    print("\nPeak memory of a process that makes and trains on the matrix, in multiples of it.\n")
+    rows = []
+    for d, m in QUICK_MEMORY_CASES if quick else MEMORY_CASES:
+        rows.append([str(d), str(m), f"{d * m * 4 / 1e9:.2f}", versus(peak_memory(d, m), MEMORY_TARGET, at_most=True)])
+    print_table(["d", "m", "matrix, GB", "peak"], rows)

@@ -1,0 +1,49 @@
+"""Vectors from callers: checked once, converted a block at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+BLOCK_VALUES = 1 << 24
+"""Values handed to native code at a time: bounds the memory of conversions, and the time to an interrupt."""
+
+
+def as_vectors(x: npt.ArrayLike, d: int, name: str) -> npt.NDArray[np.generic]:
+    """Return `x` as an array of shape (n, d) of some real type, or raise an error that says what is wrong."""
+    array = np.asanyarray(x)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must hold real numbers, not {array.dtype}")
+    if array.ndim != 2:
+        raise ValueError(f"{name} must have two dimensions, (n, {d}), not shape {array.shape}")
+    if array.shape[1] != d:
+        raise ValueError(f"{name} must have {d} columns, not {array.shape[1]} (shape {array.shape})")
+    return array
+
+
+def float32_blocks(x: npt.NDArray[np.generic], block_values: int | None = None) -> Iterator[npt.NDArray[np.float32]]:
+    """Yield the rows of `x` in contiguous blocks of single precision."""
+    step = max(1, (block_values or BLOCK_VALUES) // x.shape[1])
+    for first in range(0, len(x), step):
+        yield _as_float32(x[first : first + step])
+
+
+def _as_float32(x: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
+    if x.dtype == np.float32:
+        return np.ascontiguousarray(x, dtype=np.float32)
+    # What does not fit single precision becomes infinite, and is then reported as such.
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(x, dtype=np.float32)
+
+
+def first_non_finite_row(x: npt.NDArray[np.generic]) -> int | None:
+    """Return the number of the first row of `x` that is not finite in single precision, or None."""
+    first = 0
+    for block in float32_blocks(x):
+        bad = ~np.isfinite(block).all(axis=1)
+        if bad.any():
+            return first + int(bad.argmax())
+        first += len(block)
+    return None

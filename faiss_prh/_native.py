@@ -1,0 +1,220 @@
+"""The native library: found, declared and checked at import."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.metadata
+import os
+import sys
+from collections.abc import Callable
+from ctypes import byref, c_char_p, c_int, c_int64, c_void_p
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Doubles = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int32]
+
+TrainCallback = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_int64, c_void_p)
+
+
+def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
+    pointer = c_void_p
+    for name, result, arguments in [
+        ("version", c_char_p, []),
+        ("simd_level", c_char_p, [c_int]),
+        ("use_simd_level", c_char_p, [c_char_p]),
+        ("active_simd_level", c_char_p, []),
+        ("set_thread_source", None, [pointer]),
+        ("transform_new", pointer, [c_int, TrainCallback]),
+        ("transform_set", c_char_p, [pointer, c_int, *[pointer] * 5]),
+        ("transform_encode", c_char_p, [pointer, c_int64, pointer, pointer, pointer]),
+        ("transform_apply", c_char_p, [pointer, c_int64, pointer, pointer]),
+        ("transform_reverse", c_char_p, [pointer, c_int64, pointer, pointer]),
+        ("sample_fill", None, [pointer, *[c_int64] * 4, pointer]),
+        ("sample_centre", None, [pointer, c_int64, c_int64, pointer]),
+        ("sample_covariances", None, [pointer, c_int64, c_int64, *[pointer] * 3]),
+        ("sample_rotate", None, [pointer, c_int64, c_int64, *[pointer] * 3]),
+    ]:
+        function = getattr(library, f"prh_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+def _load() -> ctypes.CDLL:
+    beside = Path(__file__).with_name("libfaiss_prh.so")
+    path = beside
+    if not path.exists():
+        # Python run in the source folder imports these sources; the library is where it was installed.
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            path = Path(str(importlib.metadata.distribution("faiss-prh").locate_file("faiss_prh"))) / beside.name
+    if not path.exists():
+        raise ImportError(f"{beside} is missing: install the package with `pip install .`")
+    return _declared(ctypes.CDLL(str(path)))
+
+
+def _at(array: npt.NDArray[Any]) -> int:
+    return int(faiss.swig_ptr(array))  # a tenth of the time of array.ctypes.data, and refuses strided arrays
+
+
+def _check(message: bytes | None) -> None:
+    if message is not None:
+        raise (MemoryError if message == b"out of memory" else RuntimeError)(message.decode())
+
+
+_library = _load()
+
+
+def simd_levels() -> list[str]:
+    """Return the SIMD levels this CPU runs, the plainest first."""
+    levels: list[str] = []
+    while (name := _library.prh_simd_level(len(levels))) is not None:
+        levels.append(name.decode())
+    return levels
+
+
+def use_simd_level(name: str) -> None:
+    """Run the given SIMD level from now on."""
+    if _library.prh_use_simd_level(name.encode()) is not None:
+        raise ValueError(f"no SIMD level {name!r} on this CPU; there are {', '.join(simd_levels())}")
+
+
+def active_simd_level() -> str:
+    """Return the SIMD level in use."""
+    name: bytes = _library.prh_active_simd_level()
+    return name.decode()
+
+
+def _follow_faiss_threads() -> None:
+    # The wheel's own OpenMP runtime is among what Faiss's extension module was linked with, so looking the name up
+    # there finds that one, whatever other OpenMP runtimes the process has loaded.
+    module = faiss.VectorTransform.__module__.rpartition(".")[2]
+    extension = sys.modules.get(f"faiss._{module}") or sys.modules[f"_{module}"]
+    source = ctypes.CDLL(extension.__file__).omp_get_max_threads
+    _library.prh_set_thread_source(ctypes.cast(source, c_void_p))
+
+
+def new_transform(d: int, train: Any) -> Any:
+    """Return Faiss's proxy, which owns it, of a new native transform that calls back `train`."""
+    address = _library.prh_transform_new(d, train)
+    if address is None:
+        raise MemoryError("no memory for a transform")
+    # Faiss's Python module makes a proxy of whatever address stands in a vector of transforms.
+    vector = faiss.VectorTransformVector()
+    vector.resize(1)
+    c_void_p.from_address(int(vector.data())).value = address
+    proxy = vector.at(0)
+    # An object made as owned holds a reference to SWIG's type table, and gives it back if it dies as owned. Becoming
+    # an owner later does not take one (SWIG 4.3 to 4.5 at least); so the vector, destroyed early, leaves it its own.
+    faiss.VectorTransformVector.__swig_destroy__(vector)
+    proxy.this.own(True)
+    return proxy
+
+
+def set_rotation(
+    transform: int, ends: npt.NDArray[np.int64], i: Indices, j: Indices, theta: Floats, mean: Floats
+) -> None:
+    """Make the transform at an address subtract `mean` and apply these layers."""
+    _check(
+        _library.prh_transform_set(
+            transform, len(ends), _at(ends), _at(i), _at(j),
+            _at(theta), _at(mean),
+        )
+    )  # fmt: skip
+
+
+def encode(transform: int, x: Floats, codes: npt.NDArray[np.uint8]) -> int | None:
+    """Write the codes of `x`. Return the number of the first row that is not finite, or None."""
+    bad = c_int64(-1)
+    _check(_library.prh_transform_encode(transform, len(x), _at(x), _at(codes), byref(bad)))
+    return None if bad.value < 0 else bad.value
+
+
+def apply(transform: int, x: Floats, y: Floats) -> None:
+    """Write the transform of `x` to `y`."""
+    _check(_library.prh_transform_apply(transform, len(x), _at(x), _at(y)))
+
+
+def reverse(transform: int, y: Floats, x: Floats) -> None:
+    """Write to `x` what the transform takes to `y`."""
+    _check(_library.prh_transform_reverse(transform, len(y), _at(y), _at(x)))
+
+
+def sample_fill(rows: Floats, first: int, x: Floats) -> None:
+    """Copy the vectors `x` into the columns of `rows` from `first` on."""
+    n, m = rows.shape
+    _library.prh_sample_fill(_at(rows), n, m, first, len(x), _at(x))
+
+
+def sample_centre(rows: Floats) -> Doubles:
+    """Subtract from each row its mean, and return the means."""
+    n, m = rows.shape
+    means = np.empty(n)
+    _library.prh_sample_centre(_at(rows), n, m, _at(means))
+    return means
+
+
+def sample_covariances(rows: Floats, i: Indices, j: Indices) -> Doubles:
+    """Return the mean products of the rows i and j."""
+    covariances = np.empty(len(i))
+    _library.prh_sample_covariances(
+        _at(rows), rows.shape[1], len(i), _at(i), _at(j),
+        _at(covariances),
+    )  # fmt: skip
+    return covariances
+
+
+def sample_rotate(rows: Floats, i: Indices, j: Indices, theta: Floats) -> None:
+    """Rotate the disjoint pairs of rows i and j by theta."""
+    _library.prh_sample_rotate(
+        _at(rows), rows.shape[1], len(i), _at(i), _at(j),
+        _at(theta),
+    )  # fmt: skip
+
+
+def _check_version(native: str) -> None:
+    installed = importlib.metadata.version("faiss-prh")
+    if native != installed:
+        raise ImportError(f"the native library is of version {native}, the package of {installed}: install it again")
+
+
+def _check_faiss_layout(probe: Callable[[], Any]) -> None:
+    """
+    Send a vector through Faiss's Python proxy, its C++ and back, and compare.
+
+    Faiss promises no stable layout of its classes; a Faiss with another one must not get to run this code.
+    """
+    transform = probe()
+    try:
+        seen = (transform.d_in, transform.d_out, transform.is_trained)
+        if seen != (2, 2, False):
+            raise ValueError(f"d_in, d_out, is_trained read as {seen}")
+        quarter_turn = (np.array([1]), np.array([0], "i4"), np.array([1], "i4"), np.array([np.pi / 2], "f4"))
+        set_rotation(int(transform.this), *quarter_turn, np.array([1, 2], "f4"))
+        x = np.array([[4, 6]], dtype=np.float32)
+        y = transform.apply(x)
+        if not (transform.is_trained and np.allclose(y, [[-4, 3]])):
+            raise ValueError(f"apply gave {y}")
+        if not np.allclose(transform.reverse_transform(y), x):
+            raise ValueError("reverse_transform did not give the vector back")
+        transform.check_identical(transform)
+    except Exception as error:
+        raise ImportError(
+            f"faiss-prh does not fit this Faiss ({faiss.__version__}): its VectorTransform has another layout "
+            f"than that of faiss-cpu 1.8 to 1.15 ({error})"
+        ) from error
+
+
+_check_version(_library.prh_version().decode())
+if "FAISS_PRH_SIMD" in os.environ:
+    try:
+        use_simd_level(os.environ["FAISS_PRH_SIMD"])
+    except ValueError as error:
+        raise ImportError(f"FAISS_PRH_SIMD: {error}") from None
+_follow_faiss_threads()
+_check_faiss_layout(lambda: new_transform(2, TrainCallback()))

@@ -1,0 +1,150 @@
+"""Which pairs, which angles: learning a PairwiseRotation from second moments."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from .rotation import PairwiseRotation, random_pairings
+
+if TYPE_CHECKING:
+    from .moments import Moments
+
+Array = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """
+    What to learn: PRH(n_iso, n_pca, tilt) in the paper's notation.
+
+    Parameters
+    ----------
+    n_iso : int
+        Layers of isotropic rotations.
+    n_pca : int
+        Layers of random pairs turned to their principal axes, after those.
+    tilt : float
+        How far the isotropic layers are turned towards the principal axes, from 0 to 1.
+    seed : int
+        Of the random pairs.
+    """
+
+    n_iso: int
+    n_pca: int
+    tilt: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        for name, most in (("n_iso", 1000), ("n_pca", 1000), ("seed", 2**63 - 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+                raise TypeError(f"{name} must be an integer, not {value!r}")
+            if not 0 <= value <= most:
+                raise ValueError(f"{name} must be from 0 to {most}, not {value}")
+            object.__setattr__(self, name, int(value))
+        if isinstance(self.tilt, bool) or not isinstance(self.tilt, (int, float, np.integer, np.floating)):
+            raise TypeError(f"tilt must be a number, not {self.tilt!r}")
+        if not 0 <= self.tilt <= 1:
+            raise ValueError(f"tilt must be from 0 (isotropic) to 1 (principal axes), not {self.tilt}")
+        object.__setattr__(self, "tilt", float(self.tilt))
+
+
+def layers_for(d: int) -> int:
+    """Return ⌈log2 d⌉, the number of isotropic layers that make the variances (nearly) equal."""
+    return math.ceil(math.log2(d))
+
+
+def isotropic_angle(a: Array, b: Array, c: Array) -> Array:
+    """
+    Return the angles that make the variances of pairs equal, of those the ones within ±π/4.
+
+    Parameters
+    ----------
+    a, b, c : ndarray
+        Variances of the two dimensions of each pair, and their covariance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> theta = isotropic_angle(np.array([3.0]), np.array([1.0]), np.array([0.5]))
+    >>> [v.round(6).tolist() for v in rotated_variances(np.array([3.0]), np.array([1.0]), np.array([0.5]), theta)]
+    [[2.0], [2.0]]
+    """
+    angle: Array = np.arctan2(np.where(c < 0, b - a, a - b), 2 * np.abs(c)) / 2
+    return angle
+
+
+def pca_angle(a: Array, b: Array, c: Array) -> Array:
+    """Return the angles that make the covariances of pairs zero and give the first the larger variance."""
+    return np.arctan2(-2 * c, a - b) / 2
+
+
+def tilted_angle(a: Array, b: Array, c: Array, tilt: float) -> Array:
+    """
+    Return the angles that lie `tilt` of the way from the isotropic to the principal axes.
+
+    The two always lie π/4 apart.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pairs = np.array([3.0, 3.0]), np.array([1.0, 1.0]), np.array([0.5, -0.5])
+    >>> bool(np.allclose(tilted_angle(*pairs, tilt=1.0), pca_angle(*pairs)))
+    True
+    """
+    return isotropic_angle(a, b, c) - tilt * np.where(c < 0, -np.pi / 4, np.pi / 4)
+
+
+def rotated_variances(a: Array, b: Array, c: Array, theta: npt.NDArray[np.floating]) -> tuple[Array, Array]:
+    """Return the two variances of each pair after a rotation by `theta`."""
+    theta = theta.astype(np.float64)
+    mean, half_difference = (a + b) / 2, (a - b) / 2
+    turned = half_difference * np.cos(2 * theta) - c * np.sin(2 * theta)
+    return np.maximum(mean + turned, 0), np.maximum(mean - turned, 0)
+
+
+def learn(moments: Moments, parameters: Parameters) -> PairwiseRotation:
+    """
+    Learn a rotation from the moments of a sample, which are rotated along.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from faiss_prh.moments import CovarianceMoments
+    >>> moments = CovarianceMoments(4)
+    >>> moments.update(np.random.default_rng(0).normal(size=(100, 4)) * [1, 2, 3, 4])
+    >>> rotation = learn(moments, Parameters(n_iso=2, n_pca=0, tilt=0.0, seed=0))
+    >>> variances = moments.variances()
+    >>> bool(np.ptp(variances) < 1e-6 * variances.max())
+    True
+    """
+    variances = moments.variances()
+    d = len(variances)
+    layers: list[tuple[Indices, Indices, npt.NDArray[np.float32]]] = []
+
+    def add_layer(i: Indices, j: Indices, tilt: float | None) -> None:
+        a, b, c = variances[i], variances[j], moments.covariances(i, j)
+        theta = (pca_angle(a, b, c) if tilt is None else tilted_angle(a, b, c, tilt)).astype(np.float32)
+        moments.rotate(i, j, theta)
+        # Rounding apart, an isotropic layer makes the two equal. Making them so exactly keeps dimensions that
+        # have been paired together in the next sorting, and so the layers in the form of small cubes, which
+        # the native code applies without leaving the first-level cache.
+        variances[i], variances[j] = ((a + b) / 2,) * 2 if tilt == 0 else rotated_variances(a, b, c, theta)
+        layers.append((i, j, theta))
+
+    order = np.argsort(-variances, kind="stable").astype(np.int32)
+    half = d // 2
+    for _ in range(parameters.n_iso):
+        i, middle, j = order[:half].copy(), order[half : d - half], order[::-1][:half].copy()
+        add_layer(i, j, parameters.tilt)
+        order = np.concatenate([np.stack([i, j], axis=1).ravel(), middle])
+        order = order[np.argsort(-variances[order], kind="stable")]
+    for i, j in random_pairings(d, parameters.n_pca, np.random.default_rng(parameters.seed)):
+        add_layer(i, j, None)
+    return PairwiseRotation(d, layers)

@@ -1,0 +1,139 @@
+"""Second moments of a sample, as learning needs them: two ways to keep them, one interface."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from . import _native
+from ._arrays import float32_blocks
+
+Indices = npt.NDArray[np.int32]
+
+
+class Moments(Protocol):
+    """What the layer loop asks of a sample."""
+
+    @property
+    def mean(self) -> npt.NDArray[np.float64]:
+        """Mean of the sample."""
+
+    def variances(self) -> npt.NDArray[np.float64]:
+        """Return the variance of each dimension."""
+
+    def covariances(self, i: Indices, j: Indices) -> npt.NDArray[np.float64]:
+        """Return the covariances of the pairs (i, j)."""
+
+    def rotate(self, i: Indices, j: Indices, theta: npt.NDArray[np.float32]) -> None:
+        """Rotate the disjoint pairs (i, j) by theta."""
+
+
+class SampleMoments:
+    """
+    Keeps the centred sample, a row for each dimension: O(m·n) memory and O(m·n) work a layer.
+
+    Parameters
+    ----------
+    x : array of shape (m, n)
+        The sample.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> SampleMoments(np.array([[1.0, 5.0], [3.0, 5.0]])).variances()
+    array([1., 0.])
+    """
+
+    def __init__(self, x: npt.NDArray[np.generic]) -> None:
+        m, n = x.shape
+        self._rows = np.empty((n, m), dtype=np.float32)
+        first = 0
+        for block in float32_blocks(x):
+            _native.sample_fill(self._rows, first, block)
+            first += len(block)
+        self.mean = _native.sample_centre(self._rows)
+
+    def variances(self) -> npt.NDArray[np.float64]:
+        """Return the variance of each dimension."""
+        all_dimensions = np.arange(len(self._rows), dtype=np.int32)
+        return self.covariances(all_dimensions, all_dimensions)
+
+    def covariances(self, i: Indices, j: Indices) -> npt.NDArray[np.float64]:
+        """Return the covariances of the pairs (i, j)."""
+        return _native.sample_covariances(self._rows, i, j)
+
+    def rotate(self, i: Indices, j: Indices, theta: npt.NDArray[np.float32]) -> None:
+        """Rotate the disjoint pairs (i, j) by theta."""
+        _native.sample_rotate(self._rows, i, j, theta)
+
+
+class CovarianceMoments:
+    """
+    Keeps the covariance matrix: O(n²) memory and work a layer, whatever the size of the sample.
+
+    The sample comes in as many parts as one likes.
+
+    Parameters
+    ----------
+    n : int
+        Number of dimensions.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> moments = CovarianceMoments(2)
+    >>> moments.update(np.array([[1.0, 5.0]]))
+    >>> moments.update(np.array([[3.0, 5.0]]))
+    >>> moments.variances()
+    array([1., 0.])
+    """
+
+    def __init__(self, n: int) -> None:
+        self.count = 0
+        self.mean = np.zeros(n)
+        self._scatter = np.zeros((n, n))
+
+    def update(self, x: npt.NDArray[np.generic]) -> None:
+        """Add the vectors of an (m, n) array to the sample."""
+        for block in float32_blocks(x, block_values=1 << 19):  # what the caches hold in double precision
+            centred = block.astype(np.float64)
+            block_mean = centred.mean(axis=0)
+            centred -= block_mean
+            # The mean of both parts, and what their distance adds to the scatter (Chan et al., 1979).
+            total = self.count + len(block)
+            apart = block_mean - self.mean
+            self._scatter += centred.T @ centred
+            self._scatter += np.outer(apart, apart * (self.count * len(block) / total))
+            self.mean += apart * (len(block) / total)
+            self.count = total
+
+    def variances(self) -> npt.NDArray[np.float64]:
+        """Return the variance of each dimension."""
+        return np.diagonal(self._scatter) / self.count
+
+    def covariances(self, i: Indices, j: Indices) -> npt.NDArray[np.float64]:
+        """Return the covariances of the pairs (i, j)."""
+        covariances: npt.NDArray[np.float64] = self._scatter[i, j] / self.count
+        return covariances
+
+    def rotate(self, i: Indices, j: Indices, theta: npt.NDArray[np.float32]) -> None:
+        """Rotate the disjoint pairs (i, j) by theta."""
+        cosine, sine = np.cos(theta, dtype=np.float64), np.sin(theta, dtype=np.float64)
+        for side in (self._scatter, self._scatter.T):
+            upper, lower = side[i], side[j]
+            side[i] = cosine[:, None] * upper - sine[:, None] * lower
+            side[j] = sine[:, None] * upper + cosine[:, None] * lower
+
+
+def moments_of(x: npt.NDArray[np.generic]) -> Moments:
+    """Return the moments of a sample, kept the cheaper way for its shape."""
+    m, n = x.shape
+    # Measured: a product with n columns costs less than a pass over the sample for each layer only while n is small,
+    # and rotating the matrix pays only if the sample is much larger.
+    if n > 128 or m < 64 * n:
+        return SampleMoments(x)
+    moments = CovarianceMoments(n)
+    moments.update(x)
+    return moments

@@ -1,0 +1,69 @@
+// Which SIMD level runs, and on how many threads.
+#include "dispatch.hpp"
+
+#include <atomic>
+#include <cstring>
+#include <vector>
+
+#include "prh.h"
+#include "threads.hpp"
+
+namespace prh {
+namespace {
+
+const std::vector<const Kernel*>& levels() {
+    static const std::vector<const Kernel*> found = [] {
+        std::vector<const Kernel*> all{&baseline::kernel};
+#ifdef PRH_HAVE_AVX2
+        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all.push_back(&avx2::kernel);
+#endif
+        return all;
+    }();
+    return found;
+}
+
+std::atomic<const Kernel*>& active() {
+    static std::atomic<const Kernel*> kernel{levels().back()};
+    return kernel;
+}
+
+std::atomic<int (*)()> thread_source{nullptr};
+
+}  // namespace
+
+const Kernel& kernel() {
+    return *active().load(std::memory_order_relaxed);
+}
+
+int max_threads() {
+    int (*const source)() = thread_source.load(std::memory_order_relaxed);
+    return source ? std::max(1, source()) : 1;
+}
+
+}  // namespace prh
+
+const char* prh_version() {
+    return PRH_VERSION;
+}
+
+const char* prh_simd_level(int index) {
+    const auto& all = prh::levels();
+    return index >= 0 && index < static_cast<int>(all.size()) ? all[index]->name : nullptr;
+}
+
+const char* prh_use_simd_level(const char* name) {
+    for (const prh::Kernel* level : prh::levels())
+        if (std::strcmp(level->name, name) == 0) {
+            prh::active().store(level);
+            return nullptr;
+        }
+    return "no such SIMD level on this CPU";
+}
+
+const char* prh_active_simd_level() {
+    return prh::kernel().name;
+}
+
+void prh_set_thread_source(int (*max_threads)()) {
+    prh::thread_source.store(max_threads);
+}

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "kernel.hpp"
+
+namespace prh {
+
+// The kernels of the SIMD level in use.
+const Kernel& kernel();
+
+}  // namespace prh

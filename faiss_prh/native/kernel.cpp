@@ -1,0 +1,332 @@
+// The hot loops. Compiled once for each SIMD level with PRH_LEVEL (a namespace) and PRH_LANES set.
+#include "kernel.hpp"
+
+#include "simd.hpp"
+
+namespace prh {
+namespace {
+
+using Lane = VectorTypes<PRH_LANES>;
+
+// Values in a cache line: reading whole lines keeps vectors that lie a power of two apart from evicting each other.
+constexpr int kLine = 16;
+
+// Above this many dimensions, prefetching the next tile pushes this one out of the cache.
+constexpr int kMaxPrefetch = 1000;
+
+// K vector registers hold one row of a tile of K * lanes vectors.
+template <class V, int K>
+struct Row {
+    V v[K];
+};
+
+inline void store_bits(std::uint32_t word, int bits, std::uint8_t* to) {
+    if (bits == 32)
+        __builtin_memcpy(to, &word, sizeof word);
+    else
+        for (int byte = 0; byte * 8 < bits; byte++) to[byte] = static_cast<std::uint8_t>(word >> 8 * byte);
+}
+
+template <class V, int K>
+inline void rotate(Row<V, K>& u, Row<V, K>& w, const float* pq) {
+    const float p = pq[0], q = pq[1];
+    for (int k = 0; k < K; k++) {
+        w.v[k] += p * u.v[k];
+        u.v[k] += q * w.v[k];
+    }
+}
+
+// Asks for the input that comes next, a cache line at a time, while there is other work to do.
+class Prefetch {
+  public:
+    Prefetch(const float* begin, const float* end) : at_(begin), end_(end) {}
+    void operator()() {
+        if (at_ < end_) {
+            __builtin_prefetch(at_);
+            at_ += kLine;
+        }
+    }
+
+  private:
+    const float *at_, *end_;
+};
+
+template <class V, int K>
+inline Row<V, K>& at(Row<V, K>* tile, RowOffset offset) {
+    return *reinterpret_cast<Row<V, K>*>(reinterpret_cast<char*>(tile) + offset * sizeof(Row<V, K>) / 8);
+}
+
+template <class V, int K>
+void rotate_all(const Plan& plan, Row<V, K>* tile, Prefetch prefetch) {
+    using R = Row<V, K>;
+    const RowOffset* rows = plan.cycle_rows;
+    const float* pq = plan.cycle_coefficients;
+    for (std::int64_t n = 0; n < plan.n_cycles; n++) {
+        const RowOffset further = *rows++;
+        prefetch();
+        if (further == 1) {   // by far the most common length, without the loop's bookkeeping
+            R a = at(tile, rows[0]), b = at(tile, rows[1]), c = at(tile, rows[2]), d = at(tile, rows[3]);
+            rotate(a, b, pq);
+            rotate(c, d, pq + 4);
+            rotate(b, c, pq + 2);
+            rotate(d, a, pq + 6);
+            at(tile, rows[0]) = a;
+            at(tile, rows[1]) = b;
+            at(tile, rows[2]) = c;
+            at(tile, rows[3]) = d;
+            rows += 4;
+            pq += 8;
+            continue;
+        }
+        const RowOffset first_at = rows[0];
+        R first = at(tile, first_at), carried = at(tile, rows[1]);
+        rotate(first, carried, pq);
+        for (RowOffset step = 0; step < further; step++, rows += 2, pq += 4) {
+            R u = at(tile, rows[2]), w = at(tile, rows[3]);
+            prefetch();
+            rotate(u, w, pq + 4);
+            rotate(carried, u, pq + 2);
+            at(tile, rows[1]) = carried;
+            at(tile, rows[2]) = u;
+            carried = w;
+        }
+        rotate(carried, first, pq + 2);
+        at(tile, rows[1]) = carried;
+        at(tile, first_at) = first;
+        rows += 2;
+        pq += 4;
+    }
+    for (std::int64_t n = 0; n < plan.n_pairs; n++)
+        rotate(at(tile, plan.pair_rows[2 * n]), at(tile, plan.pair_rows[2 * n + 1]), plan.pair_coefficients + 2 * n);
+}
+
+// Fills the tile from `count` vectors. True if all their values are finite.
+template <class V, int K>
+bool load_tile(const Plan& plan, int count, const float* x, Row<V, K>* tile) {
+    constexpr int L = lanes<V>;
+    const std::int64_t d = plan.d;
+    V zeros = {};   // for as long as all values are finite
+    std::int64_t i = 0;
+    if (count == K * L)
+        for (; i + kLine <= d; i += kLine)
+            for (int k = 0; k < K; k++)
+#pragma GCC unroll 4
+                for (int at = 0; at < kLine; at += 4) {
+                    const float* const centre_at = plan.centre + i + at;
+                    const float* const scale_at = plan.scale + i + at;
+                    const V centre = load_fours<V>(centre_at, centre_at), scale = load_fours<V>(scale_at, scale_at);
+                    V r[4];
+                    for (int v = 0; v < 4; v++) {
+                        const float* const from = x + (k * L + v) * d + i + at;
+                        r[v] = load_fours<V>(from, from + 4 * d);
+                    }
+                    zeros += (r[0] * 0.0f + r[1] * 0.0f) + (r[2] * 0.0f + r[3] * 0.0f);
+                    for (int v = 0; v < 4; v++) r[v] = (r[v] - centre) * scale;
+                    transpose_fours(r);
+                    for (int v = 0; v < 4; v++) tile[i + at + v].v[k] = r[v];
+                }
+    float zero = 0;
+    for (int v = 0; v < L; v++) zero += zeros[v];
+    for (; i < d; i++)
+        for (int v = 0; v < K * L; v++) {
+            const float value = v < count ? x[v * d + i] : 0.0f;
+            zero += value * 0.0f;
+            tile[i].v[v / L][v % L] = (value - plan.centre[i]) * plan.scale[i];
+        }
+    for (int spare = 0; spare < kSpareRows; spare++) tile[d + spare] = {};
+    return zero == 0.0f;
+}
+
+// One vector alone.
+bool load_tile(const Plan& plan, int, const float* x, Row<float, 1>* tile) {
+    float zeros[8] = {};
+    for (std::int64_t i = 0; i < plan.d; i++) {
+        zeros[i % 8] += x[i] * 0.0f;
+        tile[i].v[0] = (x[i] - plan.centre[i]) * plan.scale[i];
+    }
+    for (int spare = 0; spare < kSpareRows; spare++) tile[plan.d + spare] = {};
+    float zero = 0;
+    for (const float z : zeros) zero += z;
+    return zero == 0.0f;
+}
+
+template <class V, int K>
+void store_signs(const Plan& plan, int count, const Row<V, K>* tile, std::uint8_t* codes) {
+    const int code_size = (plan.d + 7) / 8;
+    for (int i = 0; i < plan.d; i += 32) {
+        const int bits = plan.d - i < 32 ? plan.d - i : 32;
+        typename VectorTypes<lanes<V>>::Int words[K] = {};
+        for (int bit = bits - 1; bit >= 0; bit--) {
+            const Row<V, K>& row = tile[plan.output_rows[i + bit]];
+            for (int k = 0; k < K; k++) words[k] += words[k] - (row.v[k] >= 0);   // true is -1
+        }
+        std::uint32_t word[K * lanes<V>];
+        __builtin_memcpy(word, words, sizeof word);
+        for (int v = 0; v < count; v++) store_bits(word[v], bits, codes + v * code_size + i / 8);
+    }
+}
+
+void store_signs(const Plan& plan, int, const Row<float, 1>* tile, std::uint8_t* codes) {
+    for (int i = 0; i < plan.d; i += 8) {
+        const int bits = plan.d - i < 8 ? plan.d - i : 8;
+        int byte = 0;
+        for (int bit = 0; bit < bits; bit++) byte |= (tile[plan.output_rows[i + bit]].v[0] >= 0) << bit;
+        codes[i / 8] = static_cast<std::uint8_t>(byte);
+    }
+}
+
+template <class V, int K>
+void store_values(const Plan& plan, int count, const Row<V, K>* tile, float* y) {
+    constexpr int L = lanes<V>;
+    const std::int64_t d = plan.d;
+    std::int64_t i = 0;
+    if (count == K * L)
+        for (; i + 4 <= d; i += 4)
+            for (int k = 0; k < K; k++) {
+                V r[4];
+                for (int v = 0; v < 4; v++) r[v] = tile[plan.output_rows[i + v]].v[k] + plan.output_offset[i + v];
+                transpose_fours(r);
+                for (int v = 0; v < 4; v++) {
+                    float* const to = y + (k * L + v) * d + i;
+                    store_fours(to, to + 4 * d, r[v]);
+                }
+            }
+    for (; i < d; i++)
+        for (int v = 0; v < count; v++)
+            y[v * d + i] = tile[plan.output_rows[i]].v[v / L][v % L] + plan.output_offset[i];
+}
+
+void store_values(const Plan& plan, int, const Row<float, 1>* tile, float* y) {
+    for (int i = 0; i < plan.d; i++) y[i] = tile[plan.output_rows[i]].v[0] + plan.output_offset[i];
+}
+
+std::int64_t first_non_finite_row(std::int64_t n, std::int64_t d, const float* x) {
+    for (std::int64_t v = 0; v < n; v++)
+        for (std::int64_t i = 0; i < d; i++)
+            if (!(x[v * d + i] * 0.0f == 0.0f)) return v;
+    return -1;
+}
+
+template <class V, int K>
+struct Width {
+    using TileRow = Row<V, K>;
+};
+
+// Calls work(width, first vector, number of vectors) for one tile after another until it returns false, and gives
+// the tile's first vector (n if none). One or two vectors are cheaper one by one than as a mostly empty tile. Every
+// width computes the same values.
+template <class Work>
+std::int64_t for_each_tile(std::int64_t n, Work work) {
+    for (std::int64_t v = 0, count; v < n; v += count) {
+        const std::int64_t left = n - v;
+        bool go_on;
+        if (left > kTile / 2) {
+            count = left < kTile ? left : kTile;
+            go_on = work(Width<Lane::Float, kTile / PRH_LANES>{}, v, static_cast<int>(count));
+        } else if (left > 2) {
+            count = left;
+            go_on = work(Width<Lane::Float, kTile / 2 / PRH_LANES>{}, v, static_cast<int>(count));
+        } else {
+            count = 1;
+            go_on = work(Width<float, 1>{}, v, 1);
+        }
+        if (!go_on) return v;
+    }
+    return n;
+}
+
+Prefetch next_tile(const Plan& plan, std::int64_t n, std::int64_t v, const float* x) {
+    const std::int64_t d = plan.d, begin = v + kTile, end = begin + kTile < n ? begin + kTile : n;
+    return d <= kMaxPrefetch && begin < n ? Prefetch(x + begin * d, x + end * d) : Prefetch(x, x);
+}
+
+std::int64_t encode(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* buffer) {
+    const std::int64_t d = plan.d, code_size = (d + 7) / 8;
+    const std::int64_t stopped = for_each_tile(n, [&](auto width, std::int64_t v, int count) {
+        auto* tile = reinterpret_cast<typename decltype(width)::TileRow*>(buffer);
+        if (!load_tile(plan, count, x + v * d, tile)) return false;
+        rotate_all(plan, tile, next_tile(plan, n, v, x));
+        store_signs(plan, count, tile, codes + v * code_size);
+        return true;
+    });
+    return stopped == n ? -1 : stopped + first_non_finite_row(n - stopped, d, x + stopped * d);
+}
+
+void apply(const Plan& plan, std::int64_t n, const float* x, float* y, float* buffer) {
+    const std::int64_t d = plan.d;
+    for_each_tile(n, [&](auto width, std::int64_t v, int count) {
+        auto* tile = reinterpret_cast<typename decltype(width)::TileRow*>(buffer);
+        load_tile(plan, count, x + v * d, tile);
+        rotate_all(plan, tile, next_tile(plan, n, v, x));
+        store_values(plan, count, tile, y + v * d);
+        return true;
+    });
+}
+
+// Copies `count` vectors into columns first .. first + count of dimensions n_begin .. n_end.
+void sample_fill(float* rows, std::int64_t n_begin, std::int64_t n_end, std::int64_t n, std::int64_t m,
+                 std::int64_t first, std::int64_t count, const float* x) {
+    constexpr int L = PRH_LANES;
+    const std::int64_t n_whole = n_begin + (n_end - n_begin) / 4 * 4, count_whole = count / L * L;
+    for (std::int64_t c = 0; c < count_whole; c += L)
+        for (std::int64_t i = n_begin; i < n_whole; i += 4) {
+            Lane::Float r[4];
+            for (int v = 0; v < 4; v++) {
+                const float* const from = x + (c + v) * n + i;
+                r[v] = load_fours<Lane::Float>(from, from + 4 * n);
+            }
+            transpose_fours(r);
+            for (int v = 0; v < 4; v++) store(rows + (i + v) * m + first + c, r[v]);
+        }
+    for (std::int64_t i = n_begin; i < n_end; i++)
+        for (std::int64_t c = i < n_whole ? count_whole : 0; c < count; c++) rows[i * m + first + c] = x[c * n + i];
+}
+
+inline Double4 load_double(const float* from) {
+    return __builtin_convertvector(load<VectorTypes<4>::Float>(from), Double4);
+}
+
+inline double sum(const Double4 (&parts)[4]) {
+    const Double4 all = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+    return (all[0] + all[1]) + (all[2] + all[3]);
+}
+
+double sample_covariance(const float* a, const float* b, std::int64_t m) {
+    Double4 parts[4] = {};
+    std::int64_t k = 0;
+    for (; k + 16 <= m; k += 16)
+        for (int p = 0; p < 4; p++) parts[p] += load_double(a + k + 4 * p) * load_double(b + k + 4 * p);
+    double total = sum(parts);
+    for (; k < m; k++) total += static_cast<double>(a[k]) * b[k];
+    return total / m;
+}
+
+// Subtracts the mean and gives it.
+double sample_centre(float* row, std::int64_t m) {
+    Double4 parts[4] = {};
+    std::int64_t k = 0;
+    for (; k + 16 <= m; k += 16)
+        for (int p = 0; p < 4; p++) parts[p] += load_double(row + k + 4 * p);
+    double total = sum(parts);
+    for (; k < m; k++) total += row[k];
+    const double mean = total / m;
+    for (k = 0; k < m; k++) row[k] = static_cast<float>(row[k] - mean);
+    return mean;
+}
+
+void sample_rotate(float* __restrict a, float* __restrict b, std::int64_t m, float cosine, float sine) {
+    for (std::int64_t k = 0; k < m; k++) {
+        const float x = a[k], y = b[k];
+        a[k] = cosine * x - sine * y;
+        b[k] = sine * x + cosine * y;
+    }
+}
+
+}  // namespace
+
+namespace PRH_LEVEL {
+extern const Kernel kernel = {PRH_LEVEL_NAME, encode,           apply,        sample_fill,
+                              sample_centre,  sample_covariance, sample_rotate};
+}
+
+}  // namespace prh

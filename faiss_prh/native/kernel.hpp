@@ -1,0 +1,71 @@
+// What is compiled once for each SIMD level. Plain pointers only: a standard container used here could leave its
+// inline functions in the library compiled for the wrong level.
+#pragma once
+
+#include <cstdint>
+
+namespace prh {
+
+// Vectors are worked on in tiles of up to 16: row r of a tile holds dimension r of each of its vectors.
+constexpr int kTile = 16;
+
+// 8 × the number of a row: an offset that the addressing modes of x86 scale to a row of 16 or of 8 floats.
+using RowOffset = std::uint32_t;
+
+constexpr RowOffset offset_of(std::int32_t row) {
+    return static_cast<RowOffset>(row) * 8;
+}
+
+// An orthogonal transform made ready to run: centre, scale, rotate, pick the output rows.
+//
+// A rotation is w += p·u, then u += q·w: two multiply-adds where cosine and sine would need four operations. What that
+// leaves out, a factor for each row, is collected from all layers and multiplied into `scale`, once a dimension.
+//
+// The pairs of two consecutive layers form even cycles: first layer, second layer, first layer, … Walking a cycle
+// applies both layers with one load and one store of each row. Where the number of layers is odd, the last one is
+// left over as pairs.
+struct Plan {
+    int d;
+    const float* centre;   // subtracted from the input
+    const float* scale;
+
+    std::int64_t n_cycles;
+    const RowOffset* cycle_rows;        // for each cycle: the number of its pairs less one, then their u, w
+    const float* cycle_coefficients;    // for each pair: p, q of its own rotation, p, q of w and the next pair's u
+    std::int64_t n_pairs;
+    const RowOffset* pair_rows;
+    const float* pair_coefficients;
+
+    const std::int32_t* output_rows;   // where output dimension k is found
+    const float* output_offset;        // added to the output
+};
+
+struct Kernel {
+    const char* name;
+    // `tile` holds tile_floats(d) floats, 64-byte aligned.
+    std::int64_t (*encode)(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* tile);
+    void (*apply)(const Plan& plan, std::int64_t n, const float* x, float* y, float* tile);
+
+    void (*sample_fill)(float* rows, std::int64_t n_begin, std::int64_t n_end, std::int64_t n, std::int64_t m,
+                        std::int64_t first, std::int64_t count, const float* x);
+    double (*sample_centre)(float* row, std::int64_t m);
+    double (*sample_covariance)(const float* a, const float* b, std::int64_t m);
+    void (*sample_rotate)(float* a, float* b, std::int64_t m, float cosine, float sine);
+};
+
+// Two rows more than dimensions: the partners of dimensions that sit a layer out.
+constexpr std::int64_t kSpareRows = 2;
+constexpr std::int64_t tile_floats(std::int64_t d) {
+    return (d + kSpareRows) * kTile;
+}
+
+namespace baseline {
+extern const Kernel kernel;
+}
+#ifdef PRH_HAVE_AVX2
+namespace avx2 {
+extern const Kernel kernel;
+}
+#endif
+
+}  // namespace prh

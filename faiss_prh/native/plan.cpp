@@ -1,0 +1,241 @@
+#include "plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+namespace prh {
+namespace {
+
+// A group of rows that stays in the first-level cache while several layers are applied to it.
+constexpr std::int32_t kMaxGroupRows = 128;
+
+// u' = uu·u + uw·w, w' = wu·u + ww·w, with the larger entries on the diagonal.
+struct Rotation {
+    std::int32_t u, w;   // rows of the tile
+    double uu, uw, wu, ww;
+    float* coefficients;   // where to write p and q
+
+    void turn_round() {
+        std::swap(u, w);
+        std::swap(uu, ww);
+        std::swap(uw, wu);
+    }
+};
+
+using Layer = std::vector<Rotation>;
+
+// Two consecutive layers as a graph of paths and even cycles. A walk decides the direction of each rotation.
+class LayerPair {
+  public:
+    LayerPair(std::int32_t d, Layer& first, Layer& second)
+            : d_(d), visited_(d + kSpareRows, false) {
+        Layer* layers[2] = {&first, &second};
+        for (int k = 0; k < 2; k++) {
+            at_[k].assign(d + kSpareRows, nullptr);
+            for (Rotation& r : *layers[k]) at_[k][r.u] = at_[k][r.w] = &r;
+        }
+    }
+
+    bool ends_path(std::int32_t row) const { return !at_[0][row] != !at_[1][row]; }
+    bool waits(std::int32_t row) const { return !visited_[row] && (at_[0][row] || at_[1][row]); }
+
+    // From `start`: a first-layer rotation, a second-layer rotation, and so on, until the walk closes. A row that only
+    // one layer turns ends a path; it is paired with a spare row and the path closed, with rotations by nothing.
+    void walk(std::int32_t start, std::vector<RowOffset>& rows, float*& coefficients) {
+        const std::size_t header = rows.size();
+        rows.push_back(static_cast<RowOffset>(-1));
+        std::int32_t u = at_[0][start] ? start : d_, w = at_[0][start] ? other_end(0, start) : start;
+        for (;;) {
+            rows[header]++;
+            rows.insert(rows.end(), {offset_of(u), offset_of(w)});
+            place(at_[0][u], u, coefficients);
+            place(at_[1][w], w, coefficients);
+            visited_[u] = visited_[w] = true;
+            const std::int32_t next = other_end(1, w);
+            if (next < 0 || visited_[next]) return;
+            u = next;
+            w = at_[0][u] ? other_end(0, u) : d_ + 1;
+        }
+    }
+
+  private:
+    std::int32_t other_end(int layer, std::int32_t row) const {
+        const Rotation* r = at_[layer][row];
+        return r ? r->u + r->w - row : -1;
+    }
+
+    static void place(Rotation* rotation, std::int32_t from, float*& coefficients) {
+        if (rotation) {
+            if (rotation->u != from) rotation->turn_round();
+            rotation->coefficients = coefficients;
+        }
+        coefficients += 2;
+    }
+
+    std::int32_t d_;
+    std::vector<Rotation*> at_[2];
+    std::vector<bool> visited_;
+};
+
+// Sets of rows that rotations have joined.
+class Groups {
+  public:
+    explicit Groups(std::int32_t d) : parent_(d), size_(d, 1) { std::iota(parent_.begin(), parent_.end(), 0); }
+
+    std::int32_t find(std::int32_t row) {
+        while (parent_[row] != row) row = parent_[row] = parent_[parent_[row]];
+        return row;
+    }
+
+    void join(const Layer& layer) {
+        for (const Rotation& r : layer) {
+            std::int32_t a = find(r.u), b = find(r.w);
+            if (a == b) continue;
+            if (size_[a] < size_[b]) std::swap(a, b);
+            parent_[b] = a;
+            size_[a] += size_[b];
+            largest_ = std::max(largest_, size_[a]);
+        }
+    }
+
+    std::int32_t largest() const { return largest_; }
+
+    // All rows, those of a group one after another.
+    std::vector<std::int32_t> rows() {
+        std::vector<std::int32_t> first(parent_.size() + 1, 0), sorted(parent_.size());
+        for (std::size_t r = 0; r < parent_.size(); r++) first[find(r) + 1]++;
+        std::partial_sum(first.begin(), first.end(), first.begin());
+        for (std::size_t r = 0; r < parent_.size(); r++) sorted[first[find(r)]++] = r;
+        return sorted;
+    }
+
+  private:
+    std::vector<std::int32_t> parent_, size_;
+    std::int32_t largest_ = 1;
+};
+
+// The layers as rotations of rows. A rotation by more than 45 degrees is one by less with its outputs exchanged, which
+// costs nothing: row_of[k] tells where dimension k is found in the end.
+std::vector<Layer> on_rows(const Layers& layers, bool inverse, std::vector<std::int32_t>& row_of) {
+    std::vector<Layer> on_rows(layers.n_layers);
+    for (int step = 0; step < layers.n_layers; step++) {
+        const int layer = inverse ? layers.n_layers - 1 - step : step;
+        const std::int64_t begin = layer ? layers.ends[layer - 1] : 0, end = layers.ends[layer];
+        for (std::int64_t r = begin; r < end; r++) {
+            const double theta = inverse ? -layers.theta[r] : layers.theta[r];
+            if (theta == 0.0) continue;
+            const double cosine = std::cos(theta), sine = std::sin(theta);
+            std::int32_t &i = row_of[layers.i[r]], &j = row_of[layers.j[r]];
+            if (std::abs(cosine) >= std::abs(sine)) {
+                on_rows[step].push_back({i, j, cosine, -sine, sine, cosine, nullptr});
+            } else {
+                on_rows[step].push_back({i, j, sine, cosine, cosine, -sine, nullptr});
+                std::swap(i, j);
+            }
+        }
+    }
+    return on_rows;
+}
+
+// Writes every rotation's p and q, and gives the factors that they leave out, by row.
+//
+// A dimension's true value is factor · row. With w += p·u first, w's new factor is ww times the old one, and u's is
+// det / ww times. The factors must end at 1, so the first round finds what they must start from.
+std::vector<double> write_coefficients(std::int32_t d, const std::vector<Layer>& layers) {
+    std::vector<double> product(d, 1.0);
+    for (const Layer& layer : layers)
+        for (const Rotation& r : layer) {
+            product[r.u] *= (r.uu * r.ww - r.uw * r.wu) / r.ww;
+            product[r.w] *= r.ww;
+        }
+    std::vector<double> factor(d);
+    for (std::int32_t r = 0; r < d; r++) factor[r] = 1.0 / product[r];
+    for (const Layer& layer : layers)
+        for (const Rotation& r : layer) {
+            const double determinant = r.uu * r.ww - r.uw * r.wu;
+            r.coefficients[0] = static_cast<float>(r.wu / r.ww * factor[r.u] / factor[r.w]);
+            factor[r.w] *= r.ww;
+            r.coefficients[1] = static_cast<float>(r.uw / determinant * factor[r.w] / factor[r.u]);
+            factor[r.u] *= determinant / r.ww;
+        }
+    return product;
+}
+
+}  // namespace
+
+BuiltPlan::BuiltPlan(int d, const Layers& layers, bool inverse)
+        : d_(d), centre_(d, 0.0f), output_offset_(d, 0.0f), output_rows_(d) {
+    std::iota(output_rows_.begin(), output_rows_.end(), 0);
+    std::vector<Layer> on_rows = prh::on_rows(layers, inverse, output_rows_);
+    const std::size_t n_paired = on_rows.size() / 2 * 2;
+
+    // Each row takes two coefficients a layer pair and half, and a spare row may stand on the other end.
+    cycle_coefficients_.assign(n_paired / 2 * (4 * static_cast<std::size_t>(d)), 0.0f);
+    float* coefficients = cycle_coefficients_.data();
+
+    // As many layers as leave small groups of rows are applied group by group.
+    for (std::size_t layer = 0; layer < n_paired;) {
+        Groups groups(d);
+        std::vector<LayerPair> pairs;
+        for (Groups larger(d); layer < n_paired; layer += 2) {
+            larger.join(on_rows[layer]);
+            larger.join(on_rows[layer + 1]);
+            if (!pairs.empty() && larger.largest() > kMaxGroupRows) break;
+            groups = larger;
+            pairs.emplace_back(d, on_rows[layer], on_rows[layer + 1]);
+        }
+        const std::vector<std::int32_t> rows = groups.rows();
+        for (std::size_t begin = 0, end; begin < rows.size(); begin = end) {
+            for (end = begin + 1; end < rows.size() && groups.find(rows[end]) == groups.find(rows[begin]);) end++;
+            for (LayerPair& pair : pairs)
+                for (const bool paths : {true, false})   // a path must be walked from its end
+                    for (std::size_t r = begin; r < end; r++)
+                        if (pair.waits(rows[r]) && pair.ends_path(rows[r]) == paths) {
+                            pair.walk(rows[r], cycle_rows_, coefficients);
+                            n_cycles_++;
+                        }
+        }
+    }
+    cycle_coefficients_.resize(coefficients - cycle_coefficients_.data());
+
+    if (n_paired < on_rows.size()) {
+        Layer& last = on_rows[n_paired];
+        pair_coefficients_.resize(2 * last.size());
+        for (std::size_t r = 0; r < last.size(); r++) {
+            pair_rows_.insert(pair_rows_.end(), {offset_of(last[r].u), offset_of(last[r].w)});
+            last[r].coefficients = pair_coefficients_.data() + 2 * r;
+        }
+    }
+    const std::vector<double> scale = write_coefficients(d, on_rows);
+    scale_.assign(scale.begin(), scale.end());
+}
+
+BuiltPlan BuiltPlan::forward(int d, const Layers& layers, const float* centre) {
+    BuiltPlan plan(d, layers, false);
+    plan.centre_.assign(centre, centre + d);
+    return plan;
+}
+
+BuiltPlan BuiltPlan::inverse(int d, const Layers& layers, const float* centre) {
+    BuiltPlan plan(d, layers, true);
+    plan.output_offset_.assign(centre, centre + d);
+    return plan;
+}
+
+Plan BuiltPlan::view() const {
+    return {d_,
+            centre_.data(),
+            scale_.data(),
+            n_cycles_,
+            cycle_rows_.data(),
+            cycle_coefficients_.data(),
+            static_cast<std::int64_t>(pair_rows_.size() / 2),
+            pair_rows_.data(),
+            pair_coefficients_.data(),
+            output_rows_.data(),
+            output_offset_.data()};
+}
+
+}  // namespace prh

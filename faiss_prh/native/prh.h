@@ -1,0 +1,46 @@
+// The C interface of the native library: everything that Python sees.
+// Functions that can fail return a static or thread-local message, or null for success.
+#pragma once
+
+#include <cstdint>
+
+#define PRH_API extern "C" __attribute__((visibility("default")))
+
+// A faiss::VectorTransform; Faiss's own destructor deletes it.
+struct PrhTransform;
+
+// Called by Faiss's `train`. Returns null, or the message of the error that Faiss shall throw.
+using PrhTrainCallback = const char* (*)(PrhTransform* transform, std::int64_t n, const float* x);
+
+PRH_API const char* prh_version();
+
+// SIMD levels, from the plainest to the best that this CPU runs; null past the last one.
+PRH_API const char* prh_simd_level(int index);
+PRH_API const char* prh_use_simd_level(const char* name);
+PRH_API const char* prh_active_simd_level();
+
+// Where the number of threads is asked for at each call (OpenMP's function, or null for one thread).
+PRH_API void prh_set_thread_source(int (*max_threads)());
+
+PRH_API PrhTransform* prh_transform_new(int d, PrhTrainCallback train);
+
+// Replaces what the transform does. Layer l holds the rotations layer_ends[l-1] .. layer_ends[l]; rotation r
+// turns dimensions i[r] and j[r] by theta[r]. The caller has checked that a layer's pairs are disjoint.
+PRH_API const char* prh_transform_set(PrhTransform* transform, int n_layers, const std::int64_t* layer_ends,
+                                      const std::int32_t* i, const std::int32_t* j, const float* theta,
+                                      const float* mean);
+
+// Writes n codes of ceil(d / 8) bytes, and the first row with a non-finite value (or -1) to first_bad_row.
+PRH_API const char* prh_transform_encode(const PrhTransform* transform, std::int64_t n, const float* x,
+                                         std::uint8_t* codes, std::int64_t* first_bad_row);
+PRH_API const char* prh_transform_apply(const PrhTransform* transform, std::int64_t n, const float* x, float* y);
+PRH_API const char* prh_transform_reverse(const PrhTransform* transform, std::int64_t n, const float* y, float* x);
+
+// The inner loops of learning, on a sample kept dimension-major: n rows of m values.
+PRH_API void prh_sample_fill(float* rows, std::int64_t n, std::int64_t m, std::int64_t first, std::int64_t count,
+                             const float* x);
+PRH_API void prh_sample_centre(float* rows, std::int64_t n, std::int64_t m, double* means);
+PRH_API void prh_sample_covariances(const float* rows, std::int64_t m, std::int64_t n_pairs, const std::int32_t* i,
+                                    const std::int32_t* j, double* covariances);
+PRH_API void prh_sample_rotate(float* rows, std::int64_t m, std::int64_t n_pairs, const std::int32_t* i,
+                               const std::int32_t* j, const float* theta);

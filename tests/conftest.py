@@ -1,0 +1,24 @@
+import faiss
+import pytest
+from hypothesis import settings
+
+from faiss_prh import _native
+
+# A shared machine is slow now and then; a failure must mean a bug.
+settings.register_profile("faiss-prh", deadline=None, derandomize=True)
+settings.load_profile("faiss-prh")
+
+
+@pytest.fixture(params=_native.simd_levels())
+def simd_level(request):
+    before = _native.active_simd_level()
+    _native.use_simd_level(request.param)
+    yield request.param
+    _native.use_simd_level(before)
+
+
+@pytest.fixture
+def thread_count():
+    before = faiss.omp_get_max_threads()
+    yield faiss.omp_set_num_threads
+    faiss.omp_set_num_threads(before)

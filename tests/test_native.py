@@ -1,0 +1,86 @@
+import os
+import subprocess
+import sys
+
+import faiss
+import numpy as np
+import pytest
+
+from faiss_prh import _native
+
+
+def run_python(code, **environment):
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )
+
+
+@pytest.mark.parametrize("level", _native.simd_levels())
+def test_the_environment_forces_a_simd_level(level):
+    done = run_python("from faiss_prh import _native; print(_native.active_simd_level())", FAISS_PRH_SIMD=level)
+    assert done.stdout.strip() == level, done.stderr
+
+
+def test_the_best_simd_level_is_the_default():
+    done = run_python(
+        "import os; os.environ.pop('FAISS_PRH_SIMD', None)\n"
+        "from faiss_prh import _native; print(_native.active_simd_level())"
+    )
+    assert done.stdout.strip() == _native.simd_levels()[-1], done.stderr
+
+
+def test_an_unknown_simd_level_is_an_import_error():
+    done = run_python("import faiss_prh", FAISS_PRH_SIMD="avx9000")
+    assert done.returncode != 0
+    assert "ImportError: FAISS_PRH_SIMD: no SIMD level 'avx9000' on this CPU; there are baseline" in done.stderr
+
+
+def test_scipy_is_imported_only_for_the_sparse_form():
+    done = run_python(
+        "import sys, numpy as np, faiss_prh\n"
+        "faiss_prh.PRHTransform(8).train(np.eye(8))\n"
+        "assert 'scipy' not in sys.modules\n"
+        "faiss_prh.PairwiseRotation.random(8, 2, 0).to_sparse()\n"
+        "assert 'scipy' in sys.modules\n"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+class Doctored:
+    """A Faiss proxy of another layout: it reads its fields from other places, or loses what it is given."""
+
+    def __init__(self, proxy, **wrong):
+        self._proxy, self._wrong = proxy, wrong
+
+    def __getattr__(self, name):
+        return self._wrong[name] if name in self._wrong else getattr(self._proxy, name)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"d_in": 0},
+        {"d_out": 7},
+        {"is_trained": True},
+        {"apply": lambda x: x},
+        {"reverse_transform": lambda y: y},
+    ],
+)
+def test_a_faiss_of_another_layout_is_refused(wrong):
+    proxy = _native.new_transform(2, _native.TrainCallback())
+    with pytest.raises(ImportError, match=f"does not fit this Faiss .{faiss.__version__}.*another layout"):
+        _native._check_faiss_layout(lambda: Doctored(proxy, **wrong))
+
+
+def test_another_versions_library_is_refused():
+    with pytest.raises(ImportError, match=r"native library is of version 0\.0\.0"):
+        _native._check_version("0.0.0")
+
+
+def test_native_errors_become_exceptions():
+    untrained = _native.new_transform(3, _native.TrainCallback())
+    x = np.zeros((1, 3), np.float32)
+    with pytest.raises(RuntimeError, match="not trained"):
+        _native.apply(int(untrained.this), x, x.copy())
+    with pytest.raises(ValueError, match="no SIMD level 'none'"):
+        _native.use_simd_level("none")
