@@ -35,8 +35,11 @@ def interleaved(rivals: dict[str, Callable[[], object]], repeats: int) -> dict[s
         for name, run in rivals.items():
             start = time.perf_counter()
             run()
+            elapsed = time.perf_counter() - start
             if repeat:  # the first round only warms up
-                seconds[name].append(time.perf_counter() - start)
+                seconds[name].append(elapsed)
+            if elapsed > 1e-3:
+                time.sleep(0.05)  # OpenMP's and OpenBLAS's threads go on spinning, on the cores of whoever is next
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -23,18 +23,16 @@ def as_vectors(x: npt.ArrayLike, d: int, name: str) -> npt.NDArray[np.generic]:
     return array
 
 
-def float32_blocks(x: npt.NDArray[np.generic], block_values: int | None = None) -> Iterator[npt.NDArray[np.float32]]:
-    """Yield the rows of `x` in contiguous blocks of single precision."""
+def float32_blocks(x: npt.NDArray[np.generic], block_values: int | None = None) -> Iterable[npt.NDArray[np.float32]]:
+    """Return the rows of `x` in contiguous blocks of single precision, converted one at a time."""
     step = max(1, (block_values or BLOCK_VALUES) // x.shape[1])
-    for first in range(0, len(x), step):
-        yield _as_float32(x[first : first + step])
+    if x.dtype == np.float32 and len(x) <= step:  # a single query must not wait for what follows
+        return (np.ascontiguousarray(x, dtype=np.float32),)
+    return (_as_float32(x[first : first + step]) for first in range(0, len(x), step))
 
 
 def _as_float32(x: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
-    if x.dtype == np.float32:
-        return np.ascontiguousarray(x, dtype=np.float32)
-    # What does not fit single precision becomes infinite, and is then reported as such.
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is reported as such
         return np.ascontiguousarray(x, dtype=np.float32)
 
 

@@ -8,7 +8,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Callable
-from ctypes import byref, c_char_p, c_int, c_int64, c_void_p
+from ctypes import c_char_p, c_int, c_int64, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("set_thread_source", None, [pointer]),
         ("transform_new", pointer, [c_int, TrainCallback]),
         ("transform_set", c_char_p, [pointer, c_int, *[pointer] * 5]),
-        ("transform_encode", c_char_p, [pointer, c_int64, pointer, pointer, pointer]),
+        ("transform_encode", c_int64, [pointer, c_int64, pointer, pointer]),
+        ("last_failure", c_char_p, []),
         ("transform_apply", c_char_p, [pointer, c_int64, pointer, pointer]),
         ("transform_reverse", c_char_p, [pointer, c_int64, pointer, pointer]),
         ("sample_fill", None, [pointer, *[c_int64] * 4, pointer]),
@@ -130,9 +131,12 @@ def set_rotation(
 
 def encode(transform: int, x: Floats, codes: npt.NDArray[np.uint8]) -> int | None:
     """Write the codes of `x`. Return the number of the first row that is not finite, or None."""
-    bad = c_int64(-1)
-    _check(_library.prh_transform_encode(transform, len(x), _at(x), _at(codes), byref(bad)))
-    return None if bad.value < 0 else bad.value
+    bad: int = _library.prh_transform_encode(transform, len(x), _at(x), _at(codes))
+    if bad == -1:
+        return None
+    if bad == -2:
+        _check(_library.prh_last_failure())
+    return bad
 
 
 def apply(transform: int, x: Floats, y: Floats) -> None:

@@ -11,8 +11,8 @@ using Lane = VectorTypes<PRH_LANES>;
 // Values in a cache line: reading whole lines keeps vectors that lie a power of two apart from evicting each other.
 constexpr int kLine = 16;
 
-// Above this many dimensions, prefetching the next tile pushes this one out of the cache.
-constexpr int kMaxPrefetch = 1000;
+// Above this many dimensions, prefetching the next tile pushes this one out of the second-level cache.
+constexpr int kMaxPrefetch = 5000;
 
 // K vector registers hold one row of a tile of K * lanes vectors.
 template <class V, int K>
@@ -42,7 +42,7 @@ class Prefetch {
     Prefetch(const float* begin, const float* end) : at_(begin), end_(end) {}
     void operator()() {
         if (at_ < end_) {
-            __builtin_prefetch(at_);
+            __builtin_prefetch(at_, 0, 2);
             at_ += kLine;
         }
     }
@@ -57,47 +57,67 @@ inline Row<V, K>& at(Row<V, K>* tile, RowOffset offset) {
 }
 
 template <class V, int K>
+inline Row<V, K> load_row(Row<V, K>* tile, RowOffset offset) {
+    const Row<V, K>& from = at(tile, offset);
+    Row<V, K> row;
+    for (int k = 0; k < K; k++) {   // not as a whole: GCC would copy it by way of the stack
+        row.v[k] = from.v[k];
+        asm("" : PRH_IN_REGISTER(row.v[k]));   // or GCC would read it from memory again for its second use
+    }
+    return row;
+}
+
+template <class V, int K>
+inline void store_row(Row<V, K>* tile, RowOffset offset, const Row<V, K>& row) {
+    Row<V, K>& to = at(tile, offset);
+    for (int k = 0; k < K; k++) to.v[k] = row.v[k];
+}
+
+template <class V, int K>
 void rotate_all(const Plan& plan, Row<V, K>* tile, Prefetch prefetch) {
     using R = Row<V, K>;
-    const RowOffset* rows = plan.cycle_rows;
-    const float* pq = plan.cycle_coefficients;
-    for (std::int64_t n = 0; n < plan.n_cycles; n++) {
+    const RowOffset* rows = plan.rows;
+    const float* pq = plan.coefficients;
+    for (std::int64_t n = 0; n < plan.n_walks; n++) {
         const RowOffset further = *rows++;
         prefetch();
         if (further == 1) {   // by far the most common length, without the loop's bookkeeping
-            R a = at(tile, rows[0]), b = at(tile, rows[1]), c = at(tile, rows[2]), d = at(tile, rows[3]);
+            R a = load_row(tile, rows[0]), b = load_row(tile, rows[1]);
+            R c = load_row(tile, rows[2]), d = load_row(tile, rows[3]);
             rotate(a, b, pq);
             rotate(c, d, pq + 4);
             rotate(b, c, pq + 2);
             rotate(d, a, pq + 6);
-            at(tile, rows[0]) = a;
-            at(tile, rows[1]) = b;
-            at(tile, rows[2]) = c;
-            at(tile, rows[3]) = d;
+            store_row(tile, rows[0], a);
+            store_row(tile, rows[1], b);
+            store_row(tile, rows[2], c);
+            store_row(tile, rows[3], d);
             rows += 4;
             pq += 8;
             continue;
         }
         const RowOffset first_at = rows[0];
-        R first = at(tile, first_at), carried = at(tile, rows[1]);
+        R first = load_row(tile, first_at), carried = load_row(tile, rows[1]);
         rotate(first, carried, pq);
-        for (RowOffset step = 0; step < further; step++, rows += 2, pq += 4) {
-            R u = at(tile, rows[2]), w = at(tile, rows[3]);
-            prefetch();
-            rotate(u, w, pq + 4);
-            rotate(carried, u, pq + 2);
-            at(tile, rows[1]) = carried;
-            at(tile, rows[2]) = u;
-            carried = w;
+        if (further == 0) {
+            pq += 2;
+        } else {
+            for (RowOffset step = 0; step < further; step++, rows += 2, pq += 4) {
+                R u = load_row(tile, rows[2]), w = load_row(tile, rows[3]);
+                prefetch();
+                rotate(u, w, pq + 4);
+                rotate(carried, u, pq + 2);
+                store_row(tile, rows[1], carried);
+                store_row(tile, rows[2], u);
+                carried = w;
+            }
+            rotate(carried, first, pq + 2);
+            pq += 4;
         }
-        rotate(carried, first, pq + 2);
-        at(tile, rows[1]) = carried;
-        at(tile, first_at) = first;
+        store_row(tile, rows[1], carried);
+        store_row(tile, first_at, first);
         rows += 2;
-        pq += 4;
     }
-    for (std::int64_t n = 0; n < plan.n_pairs; n++)
-        rotate(at(tile, plan.pair_rows[2 * n]), at(tile, plan.pair_rows[2 * n + 1]), plan.pair_coefficients + 2 * n);
 }
 
 // Fills the tile from `count` vectors. True if all their values are finite.

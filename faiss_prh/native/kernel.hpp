@@ -22,19 +22,15 @@ constexpr RowOffset offset_of(std::int32_t row) {
 // leaves out, a factor for each row, is collected from all layers and multiplied into `scale`, once a dimension.
 //
 // The pairs of two consecutive layers form even cycles: first layer, second layer, first layer, … Walking a cycle
-// applies both layers with one load and one store of each row. Where the number of layers is odd, the last one is
-// left over as pairs.
+// applies both layers with one load and one store of each row. A rotation may also stand alone.
 struct Plan {
     int d;
     const float* centre;   // subtracted from the input
     const float* scale;
 
-    std::int64_t n_cycles;
-    const RowOffset* cycle_rows;        // for each cycle: the number of its pairs less one, then their u, w
-    const float* cycle_coefficients;    // for each pair: p, q of its own rotation, p, q of w and the next pair's u
-    std::int64_t n_pairs;
-    const RowOffset* pair_rows;
-    const float* pair_coefficients;
+    std::int64_t n_walks;
+    const RowOffset* rows;        // for each walk: the number of its pairs less one (0: a rotation alone), then their u, w
+    const float* coefficients;    // for each pair: p, q of its own rotation, p, q of w and the next pair's u
 
     const std::int32_t* output_rows;   // where output dimension k is found
     const float* output_offset;        // added to the output

@@ -9,7 +9,7 @@ namespace prh {
 namespace {
 
 // A group of rows that stays in the first-level cache while several layers are applied to it.
-constexpr std::int32_t kMaxGroupRows = 128;
+constexpr std::int32_t kMaxGroupRows = 256;
 
 // u' = uu·u + uw·w, w' = wu·u + ww·w, with the larger entries on the diagonal.
 struct Rotation {
@@ -43,10 +43,17 @@ class LayerPair {
 
     // From `start`: a first-layer rotation, a second-layer rotation, and so on, until the walk closes. A row that only
     // one layer turns ends a path; it is paired with a spare row and the path closed, with rotations by nothing.
-    void walk(std::int32_t start, std::vector<RowOffset>& rows, float*& coefficients) {
+    // Gives the number of walks: a pair that both layers turn, and no other, makes two.
+    int walk(std::int32_t start, std::vector<RowOffset>& rows, float*& coefficients) {
+        std::int32_t u = at_[0][start] ? start : d_, w = at_[0][start] ? other_end(0, start) : start;
+        const std::int32_t next = other_end(1, w);
+        const bool alone = at_[0][start] ? next < 0 || next == u : !at_[0][next];
+        if (alone) {
+            visited_[start] = visited_[other_end(at_[0][start] ? 0 : 1, start)] = true;
+            return single(at_[0][start], rows, coefficients) + single(at_[1][start], rows, coefficients);
+        }
         const std::size_t header = rows.size();
         rows.push_back(static_cast<RowOffset>(-1));
-        std::int32_t u = at_[0][start] ? start : d_, w = at_[0][start] ? other_end(0, start) : start;
         for (;;) {
             rows[header]++;
             rows.insert(rows.end(), {offset_of(u), offset_of(w)});
@@ -54,7 +61,7 @@ class LayerPair {
             place(at_[1][w], w, coefficients);
             visited_[u] = visited_[w] = true;
             const std::int32_t next = other_end(1, w);
-            if (next < 0 || visited_[next]) return;
+            if (next < 0 || visited_[next]) return 1;
             u = next;
             w = at_[0][u] ? other_end(0, u) : d_ + 1;
         }
@@ -64,6 +71,13 @@ class LayerPair {
     std::int32_t other_end(int layer, std::int32_t row) const {
         const Rotation* r = at_[layer][row];
         return r ? r->u + r->w - row : -1;
+    }
+
+    static int single(Rotation* rotation, std::vector<RowOffset>& rows, float*& coefficients) {
+        if (!rotation) return 0;
+        rows.insert(rows.end(), {0, offset_of(rotation->u), offset_of(rotation->w)});
+        place(rotation, rotation->u, coefficients);
+        return 1;
     }
 
     static void place(Rotation* rotation, std::int32_t from, float*& coefficients) {
@@ -169,17 +183,17 @@ BuiltPlan::BuiltPlan(int d, const Layers& layers, bool inverse)
         : d_(d), centre_(d, 0.0f), output_offset_(d, 0.0f), output_rows_(d) {
     std::iota(output_rows_.begin(), output_rows_.end(), 0);
     std::vector<Layer> on_rows = prh::on_rows(layers, inverse, output_rows_);
-    const std::size_t n_paired = on_rows.size() / 2 * 2;
+    if (on_rows.size() % 2) on_rows.emplace_back();
 
-    // Each row takes two coefficients a layer pair and half, and a spare row may stand on the other end.
-    cycle_coefficients_.assign(n_paired / 2 * (4 * static_cast<std::size_t>(d)), 0.0f);
-    float* coefficients = cycle_coefficients_.data();
+    // A walk has four coefficients for each of its pairs, at most one of whose rows is spare.
+    coefficients_.assign(on_rows.size() / 2 * (4 * static_cast<std::size_t>(d)), 0.0f);
+    float* coefficients = coefficients_.data();
 
     // As many layers as leave small groups of rows are applied group by group.
-    for (std::size_t layer = 0; layer < n_paired;) {
+    for (std::size_t layer = 0; layer < on_rows.size();) {
         Groups groups(d);
         std::vector<LayerPair> pairs;
-        for (Groups larger(d); layer < n_paired; layer += 2) {
+        for (Groups larger(d); layer < on_rows.size(); layer += 2) {
             larger.join(on_rows[layer]);
             larger.join(on_rows[layer + 1]);
             if (!pairs.empty() && larger.largest() > kMaxGroupRows) break;
@@ -192,22 +206,11 @@ BuiltPlan::BuiltPlan(int d, const Layers& layers, bool inverse)
             for (LayerPair& pair : pairs)
                 for (const bool paths : {true, false})   // a path must be walked from its end
                     for (std::size_t r = begin; r < end; r++)
-                        if (pair.waits(rows[r]) && pair.ends_path(rows[r]) == paths) {
-                            pair.walk(rows[r], cycle_rows_, coefficients);
-                            n_cycles_++;
-                        }
+                        if (pair.waits(rows[r]) && pair.ends_path(rows[r]) == paths)
+                            n_walks_ += pair.walk(rows[r], rows_, coefficients);
         }
     }
-    cycle_coefficients_.resize(coefficients - cycle_coefficients_.data());
-
-    if (n_paired < on_rows.size()) {
-        Layer& last = on_rows[n_paired];
-        pair_coefficients_.resize(2 * last.size());
-        for (std::size_t r = 0; r < last.size(); r++) {
-            pair_rows_.insert(pair_rows_.end(), {offset_of(last[r].u), offset_of(last[r].w)});
-            last[r].coefficients = pair_coefficients_.data() + 2 * r;
-        }
-    }
+    coefficients_.resize(coefficients - coefficients_.data());
     const std::vector<double> scale = write_coefficients(d, on_rows);
     scale_.assign(scale.begin(), scale.end());
 }
@@ -228,12 +231,9 @@ Plan BuiltPlan::view() const {
     return {d_,
             centre_.data(),
             scale_.data(),
-            n_cycles_,
-            cycle_rows_.data(),
-            cycle_coefficients_.data(),
-            static_cast<std::int64_t>(pair_rows_.size() / 2),
-            pair_rows_.data(),
-            pair_coefficients_.data(),
+            n_walks_,
+            rows_.data(),
+            coefficients_.data(),
             output_rows_.data(),
             output_offset_.data()};
 }

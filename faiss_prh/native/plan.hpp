@@ -31,9 +31,9 @@ class BuiltPlan {
     int d_;
     std::vector<float> centre_, scale_, output_offset_;
     std::vector<std::int32_t> output_rows_;
-    std::int64_t n_cycles_ = 0;
-    std::vector<RowOffset> cycle_rows_, pair_rows_;
-    std::vector<float> cycle_coefficients_, pair_coefficients_;
+    std::int64_t n_walks_ = 0;
+    std::vector<RowOffset> rows_;
+    std::vector<float> coefficients_;
 };
 
 }  // namespace prh

@@ -1,5 +1,5 @@
 // The C interface of the native library: everything that Python sees.
-// Functions that can fail return a static or thread-local message, or null for success.
+// Functions that can fail return null for success, or a message that stays until the thread's next failure.
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,10 @@ PRH_API const char* prh_transform_set(PrhTransform* transform, int n_layers, con
                                       const std::int32_t* i, const std::int32_t* j, const float* theta,
                                       const float* mean);
 
-// Writes n codes of ceil(d / 8) bytes, and the first row with a non-finite value (or -1) to first_bad_row.
-PRH_API const char* prh_transform_encode(const PrhTransform* transform, std::int64_t n, const float* x,
-                                         std::uint8_t* codes, std::int64_t* first_bad_row);
+// Writes n codes of ceil(d / 8) bytes. Returns -1 for success, the first row with a non-finite value, or -2 for failure.
+PRH_API std::int64_t prh_transform_encode(const PrhTransform* transform, std::int64_t n, const float* x,
+                                          std::uint8_t* codes);
+PRH_API const char* prh_last_failure();
 PRH_API const char* prh_transform_apply(const PrhTransform* transform, std::int64_t n, const float* x, float* y);
 PRH_API const char* prh_transform_reverse(const PrhTransform* transform, std::int64_t n, const float* y, float* x);
 

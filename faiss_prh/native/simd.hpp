@@ -25,6 +25,15 @@ struct VectorTypes<8> {
 
 typedef double Double4 __attribute__((vector_size(32)));
 
+// For an asm statement that keeps a value in a register.
+#if defined(__aarch64__)
+#define PRH_IN_REGISTER(v) "+w"(v)
+#elif defined(__x86_64__)
+#define PRH_IN_REGISTER(v) "+x"(v)
+#else
+#define PRH_IN_REGISTER(v) "+m"(v)
+#endif
+
 template <class V>
 constexpr int lanes = sizeof(V) / sizeof(float);
 

@@ -132,19 +132,20 @@ const Transform& as_transform(const PrhTransform* handle) {
     return *static_cast<const Transform*>(reinterpret_cast<const faiss::VectorTransform*>(handle));
 }
 
+thread_local std::string last_failure;
+
 // No exception may pass into ctypes.
 template <class Work>
 const char* caught(const Work& work) {
-    thread_local std::string message;
     try {
         work();
         return nullptr;
     } catch (const std::bad_alloc&) {
-        return "out of memory";
+        last_failure = "out of memory";   // short enough to need no memory itself
     } catch (const std::exception& error) {
-        message = error.what();
-        return message.c_str();
+        last_failure = error.what();
     }
+    return last_failure.c_str();
 }
 
 }  // namespace
@@ -162,9 +163,14 @@ const char* prh_transform_set(PrhTransform* transform, int n_layers, const std::
     });
 }
 
-const char* prh_transform_encode(const PrhTransform* transform, std::int64_t n, const float* x, std::uint8_t* codes,
-                                 std::int64_t* first_bad_row) {
-    return prh::caught([&] { *first_bad_row = prh::as_transform(transform).learned()->encode(n, x, codes); });
+std::int64_t prh_transform_encode(const PrhTransform* transform, std::int64_t n, const float* x, std::uint8_t* codes) {
+    std::int64_t result = -2;
+    prh::caught([&] { result = prh::as_transform(transform).learned()->encode(n, x, codes); });
+    return result;
+}
+
+const char* prh_last_failure() {
+    return prh::last_failure.c_str();
 }
 
 const char* prh_transform_apply(const PrhTransform* transform, std::int64_t n, const float* x, float* y) {
