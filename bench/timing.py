@@ -29,18 +29,24 @@ def thread_counts() -> list[int]:
 
 
 def interleaved(rivals: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Return the median seconds of each rival, run in turn so that a busy machine is so for all of them."""
+    """
+    Return the median seconds of each rival, run in turn so that a busy machine is so for all of them.
+
+    A short one is run twice and timed the second time: the threads of the rival before it (OpenMP's, OpenBLAS's) go on
+    spinning for a while.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in rivals}
-    for repeat in range(repeats + 1):
+    for _ in range(repeats):
         for name, run in rivals.items():
-            start = time.perf_counter()
-            run()
-            elapsed = time.perf_counter() - start
-            if repeat:  # the first round only warms up
-                seconds[name].append(elapsed)
-            if elapsed > 1e-3:
-                time.sleep(0.05)  # OpenMP's and OpenBLAS's threads go on spinning, on the cores of whoever is next
+            elapsed = _timed(run)
+            seconds[name].append(_timed(run) if elapsed < 0.3 else elapsed)
     return {name: statistics.median(times) for name, times in seconds.items()}
+
+
+def _timed(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
 
 
 def versus(ratio: float, target: float | None, *, at_most: bool = False) -> str:

@@ -8,40 +8,45 @@
 
 namespace {
 
-// Rows are handed out so that a part is worth a thread.
-constexpr std::int64_t kMinFloatsAThread = 1 << 18;
+constexpr std::int64_t kChunkFloats = 1 << 18;
 
-std::int64_t min_rows(std::int64_t m) {
-    return kMinFloatsAThread / m + 1;
+// Calls work(row) for 0 .. n, where a row is of m floats.
+template <class Work>
+void for_rows(std::int64_t n, std::int64_t m, const Work& work) {
+    prh::parallel_for(n, kChunkFloats / m + 1, [&] {
+        return [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t row = begin; row < end; row++) work(row);
+        };
+    });
 }
 
 }  // namespace
 
 void prh_sample_fill(float* rows, std::int64_t n, std::int64_t m, std::int64_t first, std::int64_t count,
                      const float* x) {
-    prh::parallel_for(n, prh::kTile, min_rows(count), [&](std::int64_t begin, std::int64_t end) {
-        prh::kernel().sample_fill(rows, begin, end, n, m, first, count, x);
+    // Whole cache lines of the vectors at a time.
+    const std::int64_t chunk = (kChunkFloats / count / prh::kTile + 1) * prh::kTile;
+    prh::parallel_for(n, chunk, [&] {
+        return [&](std::int64_t begin, std::int64_t end) {
+            prh::kernel().sample_fill(rows, begin, end, n, m, first, count, x);
+        };
     });
 }
 
 void prh_sample_centre(float* rows, std::int64_t n, std::int64_t m, double* means) {
-    prh::parallel_for(n, 1, min_rows(m), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t r = begin; r < end; r++) means[r] = prh::kernel().sample_centre(rows + r * m, m);
-    });
+    for_rows(n, m, [&](std::int64_t r) { means[r] = prh::kernel().sample_centre(rows + r * m, m); });
 }
 
 void prh_sample_covariances(const float* rows, std::int64_t m, std::int64_t n_pairs, const std::int32_t* i,
                             const std::int32_t* j, double* covariances) {
-    prh::parallel_for(n_pairs, 1, min_rows(m), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t p = begin; p < end; p++)
-            covariances[p] = prh::kernel().sample_covariance(rows + i[p] * m, rows + j[p] * m, m);
+    for_rows(n_pairs, m, [&](std::int64_t p) {
+        covariances[p] = prh::kernel().sample_covariance(rows + i[p] * m, rows + j[p] * m, m);
     });
 }
 
 void prh_sample_rotate(float* rows, std::int64_t m, std::int64_t n_pairs, const std::int32_t* i,
                        const std::int32_t* j, const float* theta) {
-    prh::parallel_for(n_pairs, 1, min_rows(m), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t p = begin; p < end; p++)
-            prh::kernel().sample_rotate(rows + i[p] * m, rows + j[p] * m, m, std::cos(theta[p]), std::sin(theta[p]));
+    for_rows(n_pairs, m, [&](std::int64_t p) {
+        prh::kernel().sample_rotate(rows + i[p] * m, rows + j[p] * m, m, std::cos(theta[p]), std::sin(theta[p]));
     });
 }

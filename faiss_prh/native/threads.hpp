@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <thread>
@@ -11,31 +12,35 @@ namespace prh {
 
 int max_threads();
 
-// Runs work(begin, end) on parts of 0 .. n, multiples of `grain` and at least `min_part`, one for each thread.
-template <class Work>
-void parallel_for(std::int64_t n, std::int64_t grain, std::int64_t min_part, const Work& work) {
-    const std::int64_t most = std::max<std::int64_t>(1, n / std::max<std::int64_t>(1, min_part));
-    const std::int64_t n_parts = most == 1 ? 1 : std::min<std::int64_t>(most, max_threads());
-    if (n_parts == 1) return work(0, n);
-    const std::int64_t part = (n + n_parts * grain - 1) / (n_parts * grain) * grain;
-    std::vector<std::exception_ptr> errors(n_parts);
-    const auto guarded = [&](std::int64_t p) noexcept {
+// Runs work(begin, end) on 0 .. n, `chunk` at a time. Each thread makes its own `work` and takes the next chunk when it
+// has done one: cores that others keep busy take fewer.
+template <class MakeWork>
+void parallel_for(std::int64_t n, std::int64_t chunk, const MakeWork& make_work) {
+    const std::int64_t n_chunks = (n + chunk - 1) / chunk;
+    const std::int64_t n_threads = n_chunks <= 1 ? 1 : std::min<std::int64_t>(n_chunks, max_threads());
+    if (n_threads == 1) {
+        make_work()(0, n);
+        return;
+    }
+    std::atomic<std::int64_t> next{0};
+    std::vector<std::exception_ptr> errors(n_threads);
+    const auto run = [&](std::int64_t thread) noexcept {
         try {
-            if (p * part < n) work(p * part, std::min(n, (p + 1) * part));
+            const auto work = make_work();
+            for (std::int64_t begin; (begin = next.fetch_add(chunk)) < n;) work(begin, std::min(n, begin + chunk));
         } catch (...) {
-            errors[p] = std::current_exception();
+            errors[thread] = std::current_exception();
+            next = n;
         }
     };
     std::vector<std::thread> others;
-    others.reserve(n_parts);
-    std::int64_t started = 1;
+    others.reserve(n_threads);
     try {
-        for (; started < n_parts; started++) others.emplace_back(guarded, started);
+        for (std::int64_t thread = 1; thread < n_threads; thread++) others.emplace_back(run, thread);
     } catch (const std::exception&) {
-        // No more threads to be had: this one does the rest.
+        // No more threads to be had: those there are do the work.
     }
-    guarded(0);
-    for (std::int64_t p = started; p < n_parts; p++) guarded(p);
+    run(0);
     for (std::thread& thread : others) thread.join();
     for (const std::exception_ptr& error : errors)
         if (error) std::rethrow_exception(error);

@@ -16,8 +16,8 @@
 namespace prh {
 namespace {
 
-// Work below this many rotations of one vector is not worth a thread.
-constexpr std::int64_t kMinRotationsAThread = 1 << 20;
+// As many rotations of one vector make a chunk of work that is worth a thread.
+constexpr std::int64_t kChunkRotations = 1 << 20;
 
 struct Free {
     void operator()(float* buffer) const { std::free(buffer); }
@@ -54,18 +54,18 @@ struct Model {
                 mean == other.mean;
     }
 
-    // Calls work(begin, end, tile) on parts of 0 .. n.
+    // Calls work(begin, end, tile) on chunks of 0 .. n.
     template <class Work>
-    void for_parts(std::int64_t n, const Work& work) const {
-        parallel_for(n, kTile, kMinRotationsAThread / (n_rotations() + d) + 1, [&](std::int64_t begin, std::int64_t end) {
-            const auto tile = new_tile(d);
-            work(begin, end, tile.get());
+    void for_chunks(std::int64_t n, const Work& work) const {
+        const std::int64_t n_tiles = kChunkRotations / (n_rotations() + d) / kTile + 1;
+        parallel_for(n, n_tiles * kTile, [&] {
+            return [&, tile = new_tile(d)](std::int64_t begin, std::int64_t end) { work(begin, end, tile.get()); };
         });
     }
 
     void apply(const BuiltPlan& plan, std::int64_t n, const float* from, float* to) const {
         const Plan view = plan.view();
-        for_parts(n, [&](std::int64_t begin, std::int64_t end, float* tile) {
+        for_chunks(n, [&](std::int64_t begin, std::int64_t end, float* tile) {
             kernel().apply(view, end - begin, from + begin * d, to + begin * d, tile);
         });
     }
@@ -74,7 +74,7 @@ struct Model {
         const Plan view = forward.view();
         const std::int64_t code_size = (d + 7) / 8;
         std::atomic<std::int64_t> first_bad{n};
-        for_parts(n, [&](std::int64_t begin, std::int64_t end, float* tile) {
+        for_chunks(n, [&](std::int64_t begin, std::int64_t end, float* tile) {
             const std::int64_t bad =
                     kernel().encode(view, end - begin, x + begin * d, codes + begin * code_size, tile);
             if (bad < 0) return;
