@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import faiss
 from threadpoolctl import threadpool_limits
 
+WARM_UP_SECONDS = 0.3
+
 
 @contextmanager
 def threads(n: int) -> Iterator[None]:
@@ -32,14 +34,17 @@ def interleaved(rivals: dict[str, Callable[[], object]], repeats: int) -> dict[s
     """
     Return the median seconds of each rival, run in turn so that a busy machine is so for all of them.
 
-    A short one is run twice and timed the second time: the threads of the rival before it (OpenMP's, OpenBLAS's) go on
-    spinning for a while.
+    What the rival before leaves behind (threads of OpenMP and OpenBLAS that go on spinning, freed memory) slows the
+    next one for up to some tenths of a second; so each is run that long before it is timed.
     """
     seconds: dict[str, list[float]] = {name: [] for name in rivals}
     for _ in range(repeats):
         for name, run in rivals.items():
-            elapsed = _timed(run)
-            seconds[name].append(_timed(run) if elapsed < 0.3 else elapsed)
+            elapsed = warm_up = _timed(run)
+            while warm_up < WARM_UP_SECONDS:
+                elapsed = _timed(run)
+                warm_up += elapsed
+            seconds[name].append(elapsed)
     return {name: statistics.median(times) for name, times in seconds.items()}
 
 
