@@ -78,7 +78,7 @@ void rotate_all(const Plan& plan, Row<V, K>* tile, Prefetch prefetch) {
     using R = Row<V, K>;
     const RowOffset* rows = plan.rows;
     const float* pq = plan.coefficients;
-    for (std::int64_t n = 0; n < plan.n_walks; n++) {
+    for (std::int64_t n_left = plan.n_walks; n_left > 0; n_left--) {
         const RowOffset further = *rows++;
         prefetch();
         if (further == 1) {   // by far the most common length, without the loop's bookkeeping
