@@ -104,10 +104,10 @@ def run(quick: bool) -> None:
                     row.append("")
                 elif name == "copy":
                     # NumPy copies with one thread: with one thread of ours, the copy's target is not meant.
-                    target = targets.get(name) if n_threads > 1 else None
+                    target = targets.get(name) if n_threads > 1 and not quick else None
                     row.append(versus(seconds["PRH"] / seconds[name], target, at_most=True))
                 else:
-                    row.append(versus(seconds[name] / seconds["PRH"], targets.get(name)))
+                    row.append(versus(seconds[name] / seconds["PRH"], None if quick else targets.get(name)))
             rows.append(row)
         del x, rivals
     header = ["d", "n", "threads", "PRH", "default", "copy", "ITQ", "Hadamard", "BPBC"]
@@ -126,6 +126,8 @@ def run(quick: bool) -> None:
             with threads(n_threads):
                 seconds = interleaved(rivals, repeats=3 if quick else 30)
             cells = [f"{seconds[name] / CALLS * 1e6:.1f}" for name in ("PRH", "default", "ITQ")]
-            rows.append([str(d), str(n_threads), *cells, versus(seconds["ITQ"] / seconds["PRH"], target)])
+            rows.append(
+                [str(d), str(n_threads), *cells, versus(seconds["ITQ"] / seconds["PRH"], None if quick else target)]
+            )
     print_table(["d", "threads", "PRH", "default", "ITQ", "ITQ/"], rows)
     print(f"\nLayers: {', '.join(f'{d}: {math.ceil(math.log2(d))}' for d in TARGETS)}.")

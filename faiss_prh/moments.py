@@ -130,9 +130,9 @@ class CovarianceMoments:
 def moments_of(x: npt.NDArray[np.generic]) -> Moments:
     """Return the moments of a sample, kept the cheaper way for its shape."""
     m, n = x.shape
-    # Measured: a product with n columns costs less than a pass over the sample for each layer only while n is small,
-    # and rotating the matrix pays only if the sample is much larger.
-    if n > 128 or m < 64 * n:
+    # Measured: a product with n columns costs less than the passes over the sample only while n is small, and then only
+    # for large samples; and a busy machine slows BLAS more than the passes.
+    if n > 128 or m < 1024 * n:
         return SampleMoments(x)
     moments = CovarianceMoments(n)
     moments.update(x)

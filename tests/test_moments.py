@@ -67,8 +67,8 @@ def test_blocks_do_not_matter(make, monkeypatch):
 
 def test_the_shape_decides():
     assert isinstance(moments_of(np.ones((20, 10), np.float32)), SampleMoments)
-    assert isinstance(moments_of(np.ones((1000, 10), np.float32)), CovarianceMoments)
-    assert isinstance(moments_of(np.ones((9000, 140), np.float32)), SampleMoments)
+    assert isinstance(moments_of(np.ones((11_000, 10), np.float32)), CovarianceMoments)
+    assert isinstance(moments_of(np.ones((200_000, 129), np.int8)), SampleMoments)
 
 
 def test_levels_and_threads_agree(simd_level, thread_count):

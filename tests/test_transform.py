@@ -190,7 +190,7 @@ def test_default_parameters():
 @pytest.mark.parametrize("route", ["sample", "covariance"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e300])
 def test_non_finite_training_vectors_are_named(route, bad):
-    x = vectors(30 if route == "sample" else 800, 10).astype(np.float64)
+    x = vectors(30 if route == "sample" else 11_000, 10).astype(np.float64)
     prh = PRHTransform(10)
     prh.train(x)
     before = prh.rotation
@@ -299,7 +299,7 @@ def test_repr():
     assert repr(PRHTransform(16)) == "<PRHTransform(16, n_iso=4, n_pca=4, tilt=0, seed=1234), untrained>"
 
 
-@pytest.mark.parametrize(("m", "d"), [(3000, 2000), (60_000, 128)])
+@pytest.mark.parametrize(("m", "d"), [(3000, 2000), (300_000, 32)])
 def test_training_memory(m, d):
     x = vectors(m, d)
     prh = PRHTransform(d)
