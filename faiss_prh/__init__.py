@@ -1,7 +1,8 @@
 """Pairwise Rotation Hashing for Faiss."""
 
+from .index import IndexBinaryPreTransform
 from .learning import Parameters
 from .rotation import PairwiseRotation
 from .transform import PRHTransform
 
-__all__ = ["PRHTransform", "PairwiseRotation", "Parameters"]
+__all__ = ["IndexBinaryPreTransform", "PRHTransform", "PairwiseRotation", "Parameters"]

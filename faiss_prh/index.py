@@ -1,0 +1,256 @@
+"""IndexBinaryPreTransform: floats in, a Faiss binary index inside."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+
+from ._arrays import as_vectors, first_non_finite_row, float32_blocks
+from ._filtered import filtered_range_search, filtered_search, ivf_inside
+from .transform import PRHTransform
+
+Codes = npt.NDArray[np.uint8]
+Ids = npt.NDArray[np.int64]
+
+
+class IndexBinaryPreTransform:
+    """
+    Float transforms in front of a binary index: what ``faiss.IndexPreTransform`` is to float indexes.
+
+    Vectors go through the transforms; the signs of what comes out are the codes of the binary index. Where the last
+    transform is a `PRHTransform`, its native `encode` makes them. A number of bits that is no multiple of 8 is padded
+    with zeros.
+
+    Parameters
+    ----------
+    transforms : faiss.VectorTransform or iterable of them
+        In the order in which they are applied: PCA, L2norm, ITQ, random rotations, OPQ, PRH, …
+    index : faiss.IndexBinary
+        Of the last transform's number of dimensions, rounded up to a multiple of 8.
+
+    Attributes
+    ----------
+    chain : list of faiss.VectorTransform
+    index : faiss.IndexBinary
+
+    Examples
+    --------
+    >>> import faiss, numpy as np
+    >>> from faiss_prh import IndexBinaryPreTransform, PRHTransform
+    >>> x = np.random.default_rng(0).normal(size=(1000, 100)).astype("float32")
+    >>> index = IndexBinaryPreTransform(PRHTransform(100), faiss.IndexBinaryFlat(104))
+    >>> index.train(x)
+    >>> index.add(x)
+    >>> D, I = index.search(x[:3], 2)
+    >>> I[:, 0], D[:, 0]
+    (array([0, 1, 2]), array([0, 0, 0], dtype=int32))
+    """
+
+    def __init__(self, transforms: Any, index: Any) -> None:
+        chain = [transforms] if isinstance(transforms, faiss.VectorTransform) else list(_iterable(transforms))
+        if not chain:
+            raise ValueError("at least one transform is needed in front of a binary index")
+        for transform in chain:
+            if not isinstance(transform, faiss.VectorTransform):
+                raise TypeError(f"transforms must be faiss.VectorTransform, not {type(transform).__name__}")
+        if not isinstance(index, faiss.IndexBinary):
+            raise TypeError(f"index must be a faiss.IndexBinary, not {type(index).__name__}")
+        for before, after in itertools.pairwise(chain):
+            if before.d_out != after.d_in:
+                raise ValueError(f"a transform to {before.d_out} dimensions stands before one from {after.d_in}")
+        bits = -(-chain[-1].d_out // 8) * 8
+        if index.d != bits:
+            raise ValueError(f"transforms to {chain[-1].d_out} dimensions need an index of {bits} bits, not {index.d}")
+        self.chain = chain
+        self.index = index
+
+    @property
+    def d(self) -> int:
+        """Dimension of the vectors."""
+        return int(self.chain[0].d_in)
+
+    @property
+    def ntotal(self) -> int:
+        """Number of indexed vectors."""
+        return int(self.index.ntotal)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether vectors can be added."""
+        return bool(self.index.is_trained) and all(transform.is_trained for transform in self.chain)
+
+    @property
+    def verbose(self) -> bool:
+        """Whether Faiss prints what it does."""
+        return bool(self.index.verbose)
+
+    @verbose.setter
+    def verbose(self, value: bool) -> None:
+        self.index.verbose = value
+
+    def encode(self, x: npt.ArrayLike) -> Codes:
+        """Return the codes that the binary index is given for vectors."""
+        if not all(transform.is_trained for transform in self.chain):
+            raise RuntimeError("the transforms are not trained: call train(x) first")
+        vectors = as_vectors(x, self.d, "vectors")
+        *before, last = self.chain
+        if not before and isinstance(last, PRHTransform):
+            return last.encode(vectors)
+        codes = np.empty((len(vectors), self.index.code_size), dtype=np.uint8)
+        first = 0
+        for block in float32_blocks(vectors):
+            bad = first_non_finite_row(block)
+            if bad is not None:
+                raise ValueError(f"vector {first + bad} has a non-finite value")
+            for transform in before:
+                block = transform.apply(block)
+            part = codes[first : first + len(block)]
+            part[:] = last.encode(block) if isinstance(last, PRHTransform) else _packed_signs(last.apply(block))
+            first += len(block)
+        return codes
+
+    def train(self, x: npt.ArrayLike) -> None:
+        """Train what is untrained: the transforms in turn, then the binary index."""
+        vectors = as_vectors(x, self.d, "training vectors")
+        if len(vectors) == 0:
+            raise ValueError("training needs at least one vector")
+        bad = first_non_finite_row(vectors)
+        if bad is not None:
+            raise ValueError(f"training vector {bad} has a non-finite value")
+        transformed = vectors
+        for number, transform in enumerate(self.chain):
+            if not transform.is_trained:
+                transform.train(transformed)
+            if not all(later.is_trained for later in self.chain[number + 1 :]):
+                transformed = transform.apply(transformed)
+        if not self.index.is_trained:
+            self.index.train(self.encode(vectors))
+
+    def add(self, x: npt.ArrayLike) -> None:
+        """Add vectors."""
+        self.index.add(self._to_add(x))
+
+    def add_with_ids(self, x: npt.ArrayLike, ids: npt.ArrayLike) -> None:
+        """Add vectors under the given ids, where the binary index can (IDMap, IVF)."""
+        codes = self._to_add(x)
+        self.index.add_with_ids(codes, _as_ids(ids, len(codes)))
+
+    def search(self, x: npt.ArrayLike, k: int, *, params: Any = None) -> tuple[npt.NDArray[np.int32], Ids]:
+        """
+        Find the k nearest codes.
+
+        Parameters
+        ----------
+        x : array of shape (n, d)
+        k : int
+        params : faiss.SearchParameters, optional
+            As the binary index takes them. An IDSelector (``sel``) also works on IVF indexes, which refuse it in Faiss.
+
+        Returns
+        -------
+        D : ndarray of int32, shape (n, k)
+            Hamming distances; 2147483647 where there are fewer than k results.
+        I : ndarray of int64, shape (n, k)
+            Ids; -1 where there are fewer.
+        """
+        codes, k = self.encode(x), _as_count(k, "k")
+        if params is not None and params.sel is not None and ivf_inside(self.index):
+            return filtered_search(self.index, codes, k, params)
+        D, I = self.index.search(codes, k, params=params)
+        D[I < 0] = np.iinfo(np.int32).max  # Faiss's HNSW puts the least integer there, the others the greatest
+        return D, I
+
+    def range_search(
+        self, x: npt.ArrayLike, radius: int, *, params: Any = None
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32], Ids]:
+        """Find all codes nearer than `radius`, as (limits, distances, ids) like Faiss's indexes."""
+        codes, radius = self.encode(x), _as_count(radius, "radius")
+        if params is not None and params.sel is not None and ivf_inside(self.index):
+            return filtered_range_search(self.index, codes, radius, params)
+        limits, D, I = self.index.range_search(codes, radius, params=params)
+        return limits, D, I
+
+    def assign(self, x: npt.ArrayLike, k: int) -> Ids:
+        """Return the ids of the k nearest codes."""
+        return self.search(x, k)[1]
+
+    def remove_ids(self, ids: Any) -> int:
+        """Remove vectors by an array of ids or an IDSelector, and return how many there were."""
+        if not isinstance(ids, faiss.IDSelector):
+            ids = _as_ids(ids, None)
+        return int(self.index.remove_ids(ids))
+
+    def reconstruct(self, key: int) -> Codes:
+        """Return the code stored under an id."""
+        code: Codes = self.index.reconstruct(int(key))
+        return code
+
+    def reconstruct_n(self, n0: int, ni: int) -> Codes:
+        """Return the codes of `ni` consecutive ids from `n0` on."""
+        codes: Codes = self.index.reconstruct_n(int(n0), int(ni))
+        return codes
+
+    def search_and_reconstruct(
+        self, x: npt.ArrayLike, k: int, *, params: Any = None
+    ) -> tuple[npt.NDArray[np.int32], Ids, Codes]:
+        """Search, and return the codes of the results as well: zeros where there is none."""
+        D, I = self.search(x, k, params=params)
+        codes = np.zeros((*I.shape, self.index.code_size), dtype=np.uint8)
+        for place, key in np.ndenumerate(I):
+            if key >= 0:
+                codes[place] = self.index.reconstruct(int(key))
+        return D, I, codes
+
+    def reset(self) -> None:
+        """Remove all vectors; what was trained stays."""
+        self.index.reset()
+
+    def merge_from(self, other: IndexBinaryPreTransform, add_id: int = 0) -> None:
+        """Move all vectors of another index with the same transforms here, adding `add_id` to their ids."""
+        if not isinstance(other, IndexBinaryPreTransform) or len(other.chain) != len(self.chain):
+            raise ValueError("only an IndexBinaryPreTransform with the same transforms can be merged")
+        for mine, others in zip(self.chain, other.chain, strict=True):
+            mine.check_identical(others)
+        if isinstance(self.index, faiss.IndexBinaryFlat) and isinstance(other.index, faiss.IndexBinaryFlat):
+            # Faiss merges no flat binary indexes. Their ids are positions, so that `add_id` has no say.
+            self.index.add(other.index.reconstruct_n(0, other.ntotal))
+            other.reset()
+        else:
+            self.index.merge_from(other.index, int(add_id))
+
+    def _to_add(self, x: npt.ArrayLike) -> Codes:
+        if not self.is_trained:
+            raise RuntimeError("the index is not trained: call train(x) first")
+        return self.encode(x)
+
+
+def _iterable(transforms: Any) -> Iterable[Any]:
+    if not isinstance(transforms, Iterable):
+        raise TypeError(f"transforms must be faiss.VectorTransform, not {type(transforms).__name__}")
+    return transforms
+
+
+def _packed_signs(y: npt.NDArray[np.float32]) -> Codes:
+    return np.packbits(y >= 0, axis=1, bitorder="little")
+
+
+def _as_count(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be an integer, not {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value}")
+    return int(value)
+
+
+def _as_ids(ids: npt.ArrayLike, n: int | None) -> Ids:
+    array = np.asarray(ids)
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(f"ids must be integers, not {array.dtype}")
+    if array.ndim != 1 or (n is not None and len(array) != n):
+        raise ValueError(f"ids must have shape ({'n' if n is None else n},), not {array.shape}")
+    return np.ascontiguousarray(array, dtype=np.int64)
