@@ -13,6 +13,8 @@ BLOCK_VALUES = 1 << 24
 
 def as_vectors(x: npt.ArrayLike, d: int, name: str) -> npt.NDArray[np.generic]:
     """Return `x` as an array of shape (n, d) of some real type, or raise an error that says what is wrong."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(f"{name} must not be a masked array: fill what is masked first")
     array = np.asanyarray(x)
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} must hold real numbers, not {array.dtype}")

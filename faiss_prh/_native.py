@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int32]
 
-TrainCallback = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_int64, c_void_p)
+TrainCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int64, c_void_p, c_void_p, c_int64)
 
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
@@ -37,10 +37,10 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("last_failure", c_char_p, []),
         ("transform_apply", c_char_p, [pointer, c_int64, pointer, pointer]),
         ("transform_reverse", c_char_p, [pointer, c_int64, pointer, pointer]),
-        ("sample_fill", None, [pointer, *[c_int64] * 4, pointer]),
-        ("sample_centre", None, [pointer, c_int64, c_int64, pointer]),
-        ("sample_covariances", None, [pointer, c_int64, c_int64, *[pointer] * 3]),
-        ("sample_rotate", None, [pointer, c_int64, c_int64, *[pointer] * 3]),
+        ("sample_fill", c_char_p, [pointer, *[c_int64] * 4, pointer]),
+        ("sample_centre", c_char_p, [pointer, c_int64, c_int64, pointer]),
+        ("sample_covariances", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
+        ("sample_rotate", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
     ]:
         function = getattr(library, f"prh_{name}")
         function.restype, function.argtypes = result, arguments
@@ -152,33 +152,27 @@ def reverse(transform: int, y: Floats, x: Floats) -> None:
 def sample_fill(rows: Floats, first: int, x: Floats) -> None:
     """Copy the vectors `x` into the columns of `rows` from `first` on."""
     n, m = rows.shape
-    _library.prh_sample_fill(_at(rows), n, m, first, len(x), _at(x))
+    _check(_library.prh_sample_fill(_at(rows), n, m, first, len(x), _at(x)))
 
 
 def sample_centre(rows: Floats) -> Doubles:
     """Subtract from each row its mean, and return the means."""
     n, m = rows.shape
     means = np.empty(n)
-    _library.prh_sample_centre(_at(rows), n, m, _at(means))
+    _check(_library.prh_sample_centre(_at(rows), n, m, _at(means)))
     return means
 
 
 def sample_covariances(rows: Floats, i: Indices, j: Indices) -> Doubles:
     """Return the mean products of the rows i and j."""
-    covariances = np.empty(len(i))
-    _library.prh_sample_covariances(
-        _at(rows), rows.shape[1], len(i), _at(i), _at(j),
-        _at(covariances),
-    )  # fmt: skip
+    covariances, m = np.empty(len(i)), rows.shape[1]
+    _check(_library.prh_sample_covariances(_at(rows), m, len(i), _at(i), _at(j), _at(covariances)))
     return covariances
 
 
 def sample_rotate(rows: Floats, i: Indices, j: Indices, theta: Floats) -> None:
     """Rotate the disjoint pairs of rows i and j by theta."""
-    _library.prh_sample_rotate(
-        _at(rows), rows.shape[1], len(i), _at(i), _at(j),
-        _at(theta),
-    )  # fmt: skip
+    _check(_library.prh_sample_rotate(_at(rows), rows.shape[1], len(i), _at(i), _at(j), _at(theta)))
 
 
 def _check_version(native: str) -> None:
@@ -215,7 +209,7 @@ def _check_faiss_layout(probe: Callable[[], Any]) -> None:
 
 
 _check_version(_library.prh_version().decode())
-if "FAISS_PRH_SIMD" in os.environ:
+if os.environ.get("FAISS_PRH_SIMD"):
     try:
         use_simd_level(os.environ["FAISS_PRH_SIMD"])
     except ValueError as error:

@@ -15,9 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .learning import Parameters
-from .rotation import PairwiseRotation
-
-MAX_DIMENSIONS = 1 << 24
+from .rotation import MAX_DIMENSIONS, MAX_LAYERS, PairwiseRotation
 
 _MAGIC = b"FAISSPRH"
 _VERSION = 1
@@ -25,28 +23,28 @@ _VERSION = 1
 _HEADER = struct.Struct("<8sHHIIIQdI")
 _CHECKSUM = struct.Struct("<I")
 
-_Contents = tuple[int, Parameters, PairwiseRotation | None, npt.NDArray[np.float32] | None]
+Learned = tuple[PairwiseRotation, npt.NDArray[np.float32]]
+"""A rotation, and the mean that is subtracted before."""
 
 
-def dumps(
-    d: int, parameters: Parameters, rotation: PairwiseRotation | None, mean: npt.NDArray[np.float32] | None
-) -> bytes:
+def dumps(d: int, parameters: Parameters, learned: Learned | None) -> bytes:
     """Return a transform as bytes."""
     p = parameters
-    layers = () if rotation is None else rotation.layers
-    trained = rotation is not None
-    parts = [_HEADER.pack(_MAGIC, _VERSION, trained, d, p.n_iso, p.n_pca, p.seed, p.tilt, len(layers))]
-    if mean is not None:
+    layers = learned[0].layers if learned else ()
+    parts = [_HEADER.pack(_MAGIC, _VERSION, bool(learned), d, p.n_iso, p.n_pca, p.seed, p.tilt, len(layers))]
+    if learned:
         parts.append(np.array([len(layer.theta) for layer in layers], dtype="<u4").tobytes())
         for part, dtype in enumerate(("<u4", "<u4", "<f4")):
             parts += [layer[part].astype(dtype).tobytes() for layer in layers]
-        parts.append(mean.astype("<f4").tobytes())
+        parts.append(learned[1].astype("<f4").tobytes())
     content = b"".join(parts)
     return content + _CHECKSUM.pack(zlib.crc32(content))
 
 
-def loads(data: bytes) -> _Contents:
+def loads(data: bytes) -> tuple[int, Parameters, Learned | None]:
     """Return what `dumps` was given. Anything else than its bytes is a ValueError."""
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise TypeError(f"bytes are needed, not {type(data).__name__}")
     data = bytes(data)
     if len(data) < _HEADER.size + _CHECKSUM.size or not data.startswith(_MAGIC):
         raise ValueError("these bytes are not a PRHTransform")
@@ -57,13 +55,13 @@ def loads(data: bytes) -> _Contents:
     if zlib.crc32(content) != checksum:
         raise ValueError("a damaged PRHTransform: its checksum does not match")
     # A checksum is no proof of good intentions, so everything is checked as if it were missing.
-    if trained not in (0, 1) or not 1 <= d <= MAX_DIMENSIONS:
-        raise ValueError(f"a damaged PRHTransform: d = {d}, trained = {trained}")
+    if trained not in (0, 1) or not 1 <= d <= MAX_DIMENSIONS or n_layers > MAX_LAYERS:
+        raise ValueError(f"a damaged PRHTransform: d = {d}, trained = {trained}, {n_layers} layers")
     parameters = Parameters(n_iso, n_pca, tilt, seed)
     if not trained:
         if n_layers or len(content) != _HEADER.size:
             raise ValueError("a damaged PRHTransform: an untrained one with layers")
-        return d, parameters, None, None
+        return d, parameters, None
 
     reader = _Reader(content, _HEADER.size)
     sizes = reader.take("<u4", n_layers).astype(np.int64)
@@ -74,7 +72,7 @@ def loads(data: bytes) -> _Contents:
     if not np.isfinite(mean).all():
         raise ValueError("a damaged PRHTransform: a mean that is not finite")
     layers = zip(i, j, theta, strict=True) if n_layers else ()
-    return d, parameters, PairwiseRotation(d, layers), mean
+    return d, parameters, (PairwiseRotation(d, layers), mean)
 
 
 class _Reader:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from .rotation import PairwiseRotation, random_pairings
+from .rotation import MAX_LAYERS, PairwiseRotation, random_pairings
 
 if TYPE_CHECKING:
     from .moments import Moments
@@ -41,13 +41,15 @@ class Parameters:
     seed: int
 
     def __post_init__(self) -> None:
-        for name, most in (("n_iso", 1000), ("n_pca", 1000), ("seed", 2**63 - 1)):
+        for name, most in (("n_iso", MAX_LAYERS), ("n_pca", MAX_LAYERS), ("seed", 2**63 - 1)):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
                 raise TypeError(f"{name} must be an integer, not {value!r}")
             if not 0 <= value <= most:
                 raise ValueError(f"{name} must be from 0 to {most}, not {value}")
             object.__setattr__(self, name, int(value))
+        if self.n_iso + self.n_pca > MAX_LAYERS:
+            raise ValueError(f"n_iso and n_pca must add up to at most {MAX_LAYERS}, not {self.n_iso + self.n_pca}")
         if isinstance(self.tilt, bool) or not isinstance(self.tilt, (int, float, np.integer, np.floating)):
             raise TypeError(f"tilt must be a number, not {self.tilt!r}")
         if not 0 <= self.tilt <= 1:

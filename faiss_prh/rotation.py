@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 
+MAX_DIMENSIONS = 1 << 20
+MAX_LAYERS = 100
+"""Many more, and the factors that native code takes out of the rotations would leave single precision."""
+
+
 class Layer(NamedTuple):
     """Rotations of disjoint pairs: dimensions ``i[k]`` and ``j[k]`` turn by ``theta[k]``."""
 
@@ -49,10 +54,11 @@ class PairwiseRotation:
     _layers: tuple[Layer, ...]
 
     def __init__(self, d: int, layers: Iterable[tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]]) -> None:
-        if d < 1:
-            raise ValueError(f"d must be at least 1, not {d}")
-        object.__setattr__(self, "_d", int(d))
+        d = checked_dimension(d)
+        object.__setattr__(self, "_d", d)
         object.__setattr__(self, "_layers", tuple(_checked(d, n, layer) for n, layer in enumerate(layers)))
+        if len(self._layers) > MAX_LAYERS:
+            raise ValueError(f"at most {MAX_LAYERS} layers, not {len(self._layers)}")
 
     @classmethod
     def random(cls, d: int, n_layers: int, seed: int) -> PairwiseRotation:
@@ -65,6 +71,8 @@ class PairwiseRotation:
         >>> PairwiseRotation.random(8, n_layers=3, seed=0).n_rotations
         12
         """
+        if n_layers < 0:
+            raise ValueError(f"n_layers must not be negative, not {n_layers}")
         rng = np.random.default_rng(seed)
         return cls(d, [(i, j, rng.uniform(-np.pi, np.pi, len(i))) for i, j in random_pairings(d, n_layers, rng)])
 
@@ -186,6 +194,15 @@ def random_pairings(
         yield order[np.append(first, left[::2])], order[np.append(opposite[first], left[1::2])]
 
 
+def checked_dimension(d: int) -> int:
+    """Return `d` if it is a number of dimensions that a rotation can have."""
+    if isinstance(d, bool) or not isinstance(d, (int, np.integer)):
+        raise TypeError(f"d must be an integer, not {d!r}")
+    if not 1 <= d <= MAX_DIMENSIONS:
+        raise ValueError(f"d must be from 1 to {MAX_DIMENSIONS}, not {d}")
+    return int(d)
+
+
 def _checked(d: int, number: int, layer: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]) -> Layer:
     i, j, theta = (np.asarray(part) for part in layer)
     where = f"layer {number}"
@@ -200,7 +217,9 @@ def _checked(d: int, number: int, layer: tuple[npt.ArrayLike, npt.ArrayLike, npt
         raise ValueError(f"{where}: dimensions must be from 0 to {d - 1}, found {both.min()} to {both.max()}")
     if len(np.unique(both)) < len(both):
         raise ValueError(f"{where}: a dimension stands in more than one pair")
-    theta = theta.astype(np.float32)
+    if len(theta) and theta.dtype.kind not in "fiu":
+        raise TypeError(f"{where}: angles must be real numbers, not {theta.dtype}")
+    theta = theta.astype(np.float32) + np.float32(0)  # which makes -0 a 0: equal angles must hash alike
     if not np.isfinite(theta).all():
         raise ValueError(f"{where}: angles must be finite")
     checked = Layer(i.astype(np.int32), j.astype(np.int32), theta)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import _thread
 import ctypes
+import os
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +17,11 @@ from . import _native, _serialization
 from ._arrays import as_vectors, first_non_finite_row, float32_blocks
 from .learning import Parameters, layers_for, learn
 from .moments import moments_of
-from .rotation import PairwiseRotation
+from .rotation import PairwiseRotation, checked_dimension
 
 Vectors = npt.NDArray[np.float32]
+
+_LARGEST_VARIANCE = 1e74  # with a deviation of 1e37, a sum of some values still fits single precision
 
 
 class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
@@ -90,21 +93,14 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     """
 
     parameters: Parameters
-    rotation: PairwiseRotation | None
-    mean: Vectors | None
-    _train_error: object  # keeps the message of a failed training alive while C++ copies it
+    _learned: tuple[PairwiseRotation, Vectors] | None
 
     def __init__(
         self, d: int, *, n_iso: int | None = None, n_pca: int = 4, tilt: float = 0.0, seed: int = 1234
     ) -> None:
-        if isinstance(d, bool) or not isinstance(d, (int, np.integer)):
-            raise TypeError(f"d must be an integer, not {d!r}")
-        if not 1 <= d <= _serialization.MAX_DIMENSIONS:
-            raise ValueError(f"d must be from 1 to {_serialization.MAX_DIMENSIONS}, not {d}")
-        d = int(d)
+        d = checked_dimension(d)
         self.parameters = Parameters(layers_for(d) if n_iso is None else n_iso, n_pca, tilt, seed)
-        self.rotation = None
-        self.mean = None
+        self._learned = None
         # Adopting the proxy's pointer makes this object the transform's owner, in Faiss's own bookkeeping.
         self.this = _native.new_transform(d, _train_callback).this
         _transforms[int(self.this)] = self
@@ -124,6 +120,16 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         transform._set(PairwiseRotation.random(d, layers_for(d), seed), np.zeros(d, dtype=np.float32))
         return transform
 
+    @property
+    def rotation(self) -> PairwiseRotation | None:
+        """What was learned."""
+        return self._learned[0] if self._learned else None
+
+    @property
+    def mean(self) -> Vectors | None:
+        """What is subtracted before the rotation."""
+        return self._learned[1] if self._learned else None
+
     def train(self, x: npt.ArrayLike) -> None:
         """
         Learn the rotation from a sample, replacing what was learned before.
@@ -138,9 +144,12 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
             raise ValueError("training needs at least one vector")
         with np.errstate(invalid="ignore", over="ignore"):
             moments = moments_of(vectors)
-            finite = np.isfinite(moments.variances()).all()
-        if not finite:
-            raise ValueError(f"training vector {first_non_finite_row(vectors)} has a non-finite value")
+            total_variance = moments.variances().sum()
+        if not total_variance < _LARGEST_VARIANCE:
+            bad = first_non_finite_row(vectors)
+            if bad is None:
+                raise ValueError("training vectors are too large to be rotated in single precision")
+            raise ValueError(f"training vector {bad} has a non-finite value")
         rotation = learn(moments, self.parameters)
         self._set(rotation, moments.mean.astype(np.float32))
 
@@ -216,16 +225,16 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         >>> PRHTransform.from_bytes(prh.to_bytes()).rotation == prh.rotation
         True
         """
-        return _serialization.dumps(self.d_in, self.parameters, self.rotation, self.mean)
+        return _serialization.dumps(self.d_in, self.parameters, self._learned)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PRHTransform:
         """Return the transform that `to_bytes` wrote. Bytes that it did not write are a ValueError."""
-        d, parameters, rotation, mean = _serialization.loads(data)
+        d, parameters, learned = _serialization.loads(data)
         transform = cls(d)
         transform.parameters = parameters
-        if rotation is not None and mean is not None:
-            transform._set(rotation, mean)
+        if learned:
+            transform._set(*learned)
         return transform
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -242,14 +251,15 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
             for part, dtype in enumerate(("i4", "i4", "f4"))
         )
         ends = np.cumsum([len(layer.theta) for layer in rotation.layers], dtype=np.int64)
-        _native.set_rotation(int(self.this), ends, i, j, theta, mean)
         mean.flags.writeable = False
-        self.rotation, self.mean = rotation, mean
+        with _publishing:  # or two threads could leave one's rotation here and the other's in native code
+            _native.set_rotation(int(self.this), ends, i, j, theta, mean)
+            self._learned = rotation, mean
 
     def _checked(self, x: npt.ArrayLike) -> npt.NDArray[np.generic]:
-        if self.mean is None:
+        if self._learned is None:
             raise RuntimeError("this PRHTransform is not trained: call train(x) first")
-        return as_vectors(x, len(self.mean), "vectors")
+        return as_vectors(x, len(self._learned[1]), "vectors")
 
     def _mapped(self, native: Callable[[int, Vectors, Vectors], None], x: npt.ArrayLike) -> Vectors:
         vectors = self._checked(x)
@@ -261,24 +271,30 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         return mapped
 
 
+def _renew_lock() -> None:
+    global _publishing
+    _publishing = threading.Lock()
+
+
+_publishing: threading.Lock
+_renew_lock()
+os.register_at_fork(after_in_child=_renew_lock)  # another thread may have held it
+
 # By address, for Faiss's C++ to find the object that learns.
 _transforms: weakref.WeakValueDictionary[int, PRHTransform] = weakref.WeakValueDictionary()
-_GONE = ctypes.create_string_buffer(b"cannot train: the Python object of this PRHTransform no longer exists")
 
 
 @_native.TrainCallback  # type: ignore[untyped-decorator]
-def _train_callback(address: int, n: int, x: int) -> int | None:
-    """Train for Faiss's C++. Return the address of an error message, or None."""
-    transform = _transforms.get(address)
-    if transform is None:
-        return ctypes.addressof(_GONE)
+def _train_callback(address: int, n: int, x: int, failure: int, failure_size: int) -> None:
+    """Train for Faiss's C++. Write an empty string to `failure`, or what went wrong."""
     try:
-        d = transform.d_in
-        vectors = np.ctypeslib.as_array((ctypes.c_float * (n * d)).from_address(x)) if n else np.empty(0, np.float32)
-        transform.train(vectors.reshape(n, d))
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            _thread.interrupt_main()  # Faiss can only raise a RuntimeError; this makes the interrupt follow it.
-        message = transform._train_error = ctypes.create_string_buffer(f"{type(error).__name__}: {error}".encode())
-        return ctypes.addressof(message)
-    return None
+        transform = _transforms.get(address)
+        if transform is None:
+            raise RuntimeError("cannot train: the Python object of this PRHTransform no longer exists")
+        values = (ctypes.c_float * (n * transform.d_in)).from_address(x) if n else ()
+        transform.train(np.array(values, dtype=np.float32, copy=None).reshape(n, transform.d_in))
+        message = ""
+    except BaseException as error:  # a KeyboardInterrupt as well: Faiss can only raise a RuntimeError
+        message = f"{type(error).__name__}: {error}"
+    text = message.encode(errors="replace")[: failure_size - 1]
+    ctypes.memmove(failure, text + b"\0", len(text) + 1)

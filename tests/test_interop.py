@@ -500,3 +500,15 @@ def test_threads_are_as_many_as_faiss_allows(caller, prh, flat, thread_limit):
     assert threads_started_during(lambda: apply(x), rounds=2000)  # that such threads are seen at all
     thread_limit(1)
     assert not threads_started_during(lambda: apply(x), rounds=20)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt("now"), ValueError("bad \udc80"), MemoryError("x" * 5000)])
+def test_whatever_training_raises_reaches_faiss_as_its_own_error(error):
+    class Failing(PRHTransform):
+        def train(self, x):
+            raise error
+
+    index = faiss.IndexPreTransform(Failing(8), faiss.IndexFlatL2(8))
+    with pytest.raises(RuntimeError, match=type(error).__name__):
+        index.train(np.zeros((3, 8), dtype=np.float32))
+    assert not index.is_trained

@@ -29,6 +29,38 @@ def test_the_best_simd_level_is_the_default():
     assert done.stdout.strip() == _native.simd_levels()[-1], done.stderr
 
 
+def test_an_empty_simd_level_is_none():
+    done = run_python("from faiss_prh import _native; print(_native.active_simd_level())", FAISS_PRH_SIMD="")
+    assert done.stdout.strip() == _native.simd_levels()[-1], done.stderr
+
+
+def test_children_forked_while_others_encode_do_not_hang():
+    done = run_python(
+        """
+import os, signal, threading, warnings
+import numpy as np, faiss_prh
+warnings.simplefilter("ignore")
+prh, x = faiss_prh.PRHTransform.random(64), np.ones((1, 64), np.float32)
+going = True
+def encode():
+    while going:
+        prh.encode(x)
+threads = [threading.Thread(target=encode) for _ in range(3)]
+for thread in threads: thread.start()
+for _ in range(100):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        prh.encode(x)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+going = False
+for thread in threads: thread.join()
+"""
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_an_unknown_simd_level_is_an_import_error():
     done = run_python("import faiss_prh", FAISS_PRH_SIMD="avx9000")
     assert done.returncode != 0

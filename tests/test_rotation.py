@@ -59,6 +59,20 @@ def test_cannot_be_changed():
         rotation.layers[0].theta[0] = 1
 
 
+def test_equal_rotations_hash_alike():
+    rotation = PairwiseRotation(2, [([0], [1], [0.0])])
+    assert rotation == rotation.inverse()
+    assert hash(rotation) == hash(rotation.inverse())
+
+
+def test_the_number_of_layers_is_limited():
+    assert len(PairwiseRotation.random(2, 100, seed=0).layers) == 100
+    with pytest.raises(ValueError, match="at most 100 layers, not 101"):
+        PairwiseRotation.random(2, 101, seed=0)
+    with pytest.raises(ValueError, match="negative"):
+        PairwiseRotation.random(2, -1, seed=0)
+
+
 def test_does_not_keep_the_callers_arrays():
     i, j, theta = np.array([0], "i4"), np.array([1], "i4"), np.array([1], "f4")
     rotation = PairwiseRotation(2, [(i, j, theta)])
@@ -69,7 +83,10 @@ def test_does_not_keep_the_callers_arrays():
 @pytest.mark.parametrize(
     ("d", "layer", "error", "message"),
     [
-        (0, ([], [], []), ValueError, "at least 1"),
+        (0, ([], [], []), ValueError, "d must be from 1"),
+        (2**40, ([2**35], [1], [1.0]), ValueError, "d must be from 1"),
+        (3.5, ([0], [3], [1.0]), TypeError, "d must be an integer"),
+        (4, ([0], [1], [1j]), TypeError, "real numbers, not complex"),
         (4, ([0, 1], [2], [1.0, 1.0]), ValueError, "layer 0: .* one length"),
         (4, ([[0]], [[1]], [[1.0]]), ValueError, "layer 0: .* one length"),
         (4, ([0], [4], [1.0]), ValueError, "from 0 to 3, found 0 to 4"),

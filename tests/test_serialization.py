@@ -105,7 +105,8 @@ FIELD = {"version": (8, "<H"), "trained": (10, "<H"), "d": (12, "<I"), "n_iso": 
         ("seed", 2**63, "seed"),
         ("tilt", float("nan"), "tilt"),
         ("tilt", 7.0, "tilt"),
-        ("n_layers", 2**32 - 1, "too early"),
+        ("n_layers", 2**32 - 1, "damaged"),
+        ("n_layers", 99, "too early"),
         ("n_layers", 4, "damaged"),
         ("n_layers", 6, "damaged"),
     ],
@@ -141,6 +142,7 @@ def test_hostile_contents_with_a_right_checksum():
 
 
 def test_other_types_are_refused():
-    with pytest.raises(TypeError):
-        PRHTransform.from_bytes("text")
+    for other in ("text", 10**9, [1, 2]):
+        with pytest.raises(TypeError, match="bytes are needed"):
+            PRHTransform.from_bytes(other)
     assert PRHTransform.from_bytes(memoryview(trained().to_bytes())).is_trained

@@ -1,6 +1,7 @@
 import copy
 import itertools
 import pickle
+import threading
 import tracemalloc
 
 import faiss
@@ -266,7 +267,14 @@ def test_training_on_nothing():
 
 @pytest.mark.parametrize(
     ("d", "error"),
-    [(0, ValueError), (-1, ValueError), (1 << 25, ValueError), (2.0, TypeError), ("8", TypeError), (True, TypeError)],
+    [
+        (0, ValueError),
+        (-1, ValueError),
+        ((1 << 20) + 1, ValueError),
+        (2.0, TypeError),
+        ("8", TypeError),
+        (True, TypeError),
+    ],
 )
 def test_bad_dimension(d, error):
     with pytest.raises(error, match="d must be"):
@@ -293,6 +301,58 @@ def test_copies(again):
     np.testing.assert_array_equal(same.apply(x), prh.apply(x))
     prh.train(x)
     assert same.rotation != prh.rotation
+
+
+def test_what_was_learned_cannot_be_set():
+    prh = PRHTransform.random(8)
+    with pytest.raises(AttributeError):
+        prh.rotation = PairwiseRotation.random(8, 1, seed=0)
+    with pytest.raises(AttributeError):
+        prh.mean = np.zeros(8)
+    with pytest.raises(ValueError, match="read-only"):
+        prh.mean[0] = 1
+
+
+def test_threads_that_train_at_once_leave_one_result():
+    samples = [vectors(40, 16, seed) * np.arange(1, 17) ** seed for seed in range(2)]
+    for _ in range(100):
+        prh = PRHTransform(16, n_iso=1, n_pca=0)
+        threads = [threading.Thread(target=prh.train, args=(x,)) for x in samples]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        again = PRHTransform.from_bytes(prh.to_bytes())
+        np.testing.assert_array_equal(prh.apply(samples[0]), again.apply(samples[0]))
+
+
+@pytest.mark.parametrize("d", [2, 3, 5, 8])
+@pytest.mark.parametrize("angle", [np.pi / 4 - 1e-3, -np.pi / 4, 3.0])
+def test_the_most_layers_stay_exact(d, angle):
+    rng = np.random.default_rng(d)
+    layers = []
+    for _ in range(100):
+        order = rng.permutation(d) if d > 3 else np.arange(d)
+        layers.append((order[: d // 2], order[d // 2 : d // 2 * 2], np.full(d // 2, angle)))
+    rotation = PairwiseRotation(d, layers)
+    x = vectors(33, d)
+    y = with_rotation(rotation).apply(x)
+    np.testing.assert_allclose(y, x @ rotation.to_dense().T, atol=1e-4)
+
+
+@pytest.mark.parametrize("values", [3e38, 1e38])
+def test_training_vectors_too_large_to_rotate(values):
+    x = np.full((40, 4), values)
+    x[::2] *= -1
+    prh = PRHTransform(4)
+    with pytest.raises(ValueError, match="too large"):
+        prh.train(x)
+    assert not prh.is_trained
+
+
+def test_masked_arrays_are_refused():
+    with pytest.raises(TypeError, match="masked"):
+        PRHTransform.random(3).encode(np.ma.masked_array(np.zeros((2, 3)), mask=True))
 
 
 def test_repr():

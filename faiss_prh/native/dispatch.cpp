@@ -1,10 +1,11 @@
-// Which SIMD level runs, and on how many threads.
+// What all calls share: which SIMD level runs, on how many threads, and what went wrong last.
 #include "dispatch.hpp"
 
 #include <atomic>
 #include <cstring>
 #include <vector>
 
+#include "failure.hpp"
 #include "prh.h"
 #include "threads.hpp"
 
@@ -29,10 +30,17 @@ std::atomic<const Kernel*>& active() {
 
 std::atomic<int (*)()> thread_source{nullptr};
 
+thread_local char last_failure[1000] = {};
+
 }  // namespace
 
 const Kernel& kernel() {
     return *active().load(std::memory_order_relaxed);
+}
+
+const char* set_last_failure(const char* message) {
+    std::strncpy(last_failure, message, sizeof last_failure - 1);
+    return last_failure;
 }
 
 int max_threads() {
@@ -62,6 +70,10 @@ const char* prh_use_simd_level(const char* name) {
 
 const char* prh_active_simd_level() {
     return prh::kernel().name;
+}
+
+const char* prh_last_failure() {
+    return prh::last_failure;
 }
 
 void prh_set_thread_source(int (*max_threads)()) {

@@ -175,10 +175,11 @@ void store_signs(const Plan& plan, int count, const Row<V, K>* tile, std::uint8_
     const int code_size = (plan.d + 7) / 8;
     for (int i = 0; i < plan.d; i += 32) {
         const int bits = plan.d - i < 32 ? plan.d - i : 32;
-        typename VectorTypes<lanes<V>>::Int words[K] = {};
+        using Word = typename VectorTypes<lanes<V>>::Word;
+        Word words[K] = {};
         for (int bit = bits - 1; bit >= 0; bit--) {
             const Row<V, K>& row = tile[plan.output_rows[i + bit]];
-            for (int k = 0; k < K; k++) words[k] += words[k] - (row.v[k] >= 0);   // true is -1
+            for (int k = 0; k < K; k++) words[k] += words[k] - (Word)(row.v[k] >= 0);   // true is -1
         }
         std::uint32_t word[K * lanes<V>];
         __builtin_memcpy(word, words, sizeof word);

@@ -10,21 +10,7 @@ namespace {
 
 // A group of rows that stays in the first-level cache while several layers are applied to it.
 constexpr std::int32_t kMaxGroupRows = 256;
-
-// u' = uu·u + uw·w, w' = wu·u + ww·w, with the larger entries on the diagonal.
-struct Rotation {
-    std::int32_t u, w;   // rows of the tile
-    double uu, uw, wu, ww;
-    float* coefficients;   // where to write p and q
-
-    void turn_round() {
-        std::swap(u, w);
-        std::swap(uu, ww);
-        std::swap(uw, wu);
-    }
-};
-
-using Layer = std::vector<Rotation>;
+constexpr std::size_t kMaxLayerPairs = 8;
 
 // Two consecutive layers as a graph of paths and even cycles. A walk decides the direction of each rotation.
 class LayerPair {
@@ -46,8 +32,8 @@ class LayerPair {
     // Gives the number of walks: a pair that both layers turn, and no other, makes two.
     int walk(std::int32_t start, std::vector<RowOffset>& rows, float*& coefficients) {
         std::int32_t u = at_[0][start] ? start : d_, w = at_[0][start] ? other_end(0, start) : start;
-        const std::int32_t next = other_end(1, w);
-        const bool alone = at_[0][start] ? next < 0 || next == u : !at_[0][next];
+        const std::int32_t second = other_end(1, w);
+        const bool alone = at_[0][start] ? second < 0 || second == u : !at_[0][second];
         if (alone) {
             visited_[start] = visited_[other_end(at_[0][start] ? 0 : 1, start)] = true;
             return single(at_[0][start], rows, coefficients) + single(at_[1][start], rows, coefficients);
@@ -130,27 +116,29 @@ class Groups {
     std::int32_t largest_ = 1;
 };
 
-// The layers as rotations of rows. A rotation by more than 45 degrees is one by less with its outputs exchanged, which
+// The layers as rotations of rows, without those that turn nothing. A rotation by more than 45 degrees is one by less with its outputs exchanged, which
 // costs nothing: row_of[k] tells where dimension k is found in the end.
-std::vector<Layer> on_rows(const Layers& layers, bool inverse, std::vector<std::int32_t>& row_of) {
-    std::vector<Layer> on_rows(layers.n_layers);
+std::vector<Layer> rotations_of_rows(const Layers& layers, bool inverse, std::vector<std::int32_t>& row_of) {
+    std::vector<Layer> turned;
     for (int step = 0; step < layers.n_layers; step++) {
         const int layer = inverse ? layers.n_layers - 1 - step : step;
         const std::int64_t begin = layer ? layers.ends[layer - 1] : 0, end = layers.ends[layer];
+        Layer rotations;
         for (std::int64_t r = begin; r < end; r++) {
             const double theta = inverse ? -layers.theta[r] : layers.theta[r];
             if (theta == 0.0) continue;
             const double cosine = std::cos(theta), sine = std::sin(theta);
             std::int32_t &i = row_of[layers.i[r]], &j = row_of[layers.j[r]];
             if (std::abs(cosine) >= std::abs(sine)) {
-                on_rows[step].push_back({i, j, cosine, -sine, sine, cosine, nullptr});
+                rotations.push_back({i, j, cosine, -sine, sine, cosine, nullptr});
             } else {
-                on_rows[step].push_back({i, j, sine, cosine, cosine, -sine, nullptr});
+                rotations.push_back({i, j, sine, cosine, cosine, -sine, nullptr});
                 std::swap(i, j);
             }
         }
+        if (!rotations.empty()) turned.push_back(std::move(rotations));
     }
-    return on_rows;
+    return turned;
 }
 
 // Writes every rotation's p and q, and gives the factors that they leave out, by row.
@@ -182,37 +170,44 @@ std::vector<double> write_coefficients(std::int32_t d, const std::vector<Layer>&
 BuiltPlan::BuiltPlan(int d, const Layers& layers, bool inverse)
         : d_(d), centre_(d, 0.0f), output_offset_(d, 0.0f), output_rows_(d) {
     std::iota(output_rows_.begin(), output_rows_.end(), 0);
-    std::vector<Layer> on_rows = prh::on_rows(layers, inverse, output_rows_);
-    if (on_rows.size() % 2) on_rows.emplace_back();
+    std::vector<Layer> turned = rotations_of_rows(layers, inverse, output_rows_);
+    if (turned.size() % 2) turned.emplace_back();
 
-    // A walk has four coefficients for each of its pairs, at most one of whose rows is spare.
-    coefficients_.assign(on_rows.size() / 2 * (4 * static_cast<std::size_t>(d)), 0.0f);
+    // A pair of a walk has four coefficients, and at least one rotation of its own.
+    std::size_t n_rotations = 0;
+    for (const Layer& layer : turned) n_rotations += layer.size();
+    coefficients_.assign(4 * n_rotations, 0.0f);
     float* coefficients = coefficients_.data();
-
-    // As many layers as leave small groups of rows are applied group by group.
-    for (std::size_t layer = 0; layer < on_rows.size();) {
-        Groups groups(d);
-        std::vector<LayerPair> pairs;
-        for (Groups larger(d); layer < on_rows.size(); layer += 2) {
-            larger.join(on_rows[layer]);
-            larger.join(on_rows[layer + 1]);
-            if (!pairs.empty() && larger.largest() > kMaxGroupRows) break;
-            groups = larger;
-            pairs.emplace_back(d, on_rows[layer], on_rows[layer + 1]);
-        }
-        const std::vector<std::int32_t> rows = groups.rows();
-        for (std::size_t begin = 0, end; begin < rows.size(); begin = end) {
-            for (end = begin + 1; end < rows.size() && groups.find(rows[end]) == groups.find(rows[begin]);) end++;
-            for (LayerPair& pair : pairs)
-                for (const bool paths : {true, false})   // a path must be walked from its end
-                    for (std::size_t r = begin; r < end; r++)
-                        if (pair.waits(rows[r]) && pair.ends_path(rows[r]) == paths)
-                            n_walks_ += pair.walk(rows[r], rows_, coefficients);
-        }
-    }
+    for (std::size_t layer = 0; layer < turned.size();) layer = add_walks(turned, layer, coefficients);
     coefficients_.resize(coefficients - coefficients_.data());
-    const std::vector<double> scale = write_coefficients(d, on_rows);
+
+    const std::vector<double> scale = write_coefficients(d, turned);
     scale_.assign(scale.begin(), scale.end());
+}
+
+// Adds the walks of as many layers from `layer` on as leave small groups of rows, group by group. Gives the next layer.
+std::size_t BuiltPlan::add_walks(std::vector<Layer>& turned, std::size_t layer, float*& coefficients) {
+    Groups groups(d_);
+    std::vector<LayerPair> pairs;
+    while (layer < turned.size() && pairs.size() < kMaxLayerPairs) {
+        Groups joined = groups;
+        joined.join(turned[layer]);
+        joined.join(turned[layer + 1]);
+        if (!pairs.empty() && joined.largest() > kMaxGroupRows) break;
+        groups = std::move(joined);
+        pairs.emplace_back(d_, turned[layer], turned[layer + 1]);
+        layer += 2;
+    }
+    const std::vector<std::int32_t> rows = groups.rows();
+    for (std::size_t begin = 0, end; begin < rows.size(); begin = end) {
+        for (end = begin + 1; end < rows.size() && groups.find(rows[end]) == groups.find(rows[begin]);) end++;
+        for (LayerPair& pair : pairs)
+            for (const bool paths : {true, false})   // a path must be walked from its end
+                for (std::size_t r = begin; r < end; r++)
+                    if (pair.waits(rows[r]) && pair.ends_path(rows[r]) == paths)
+                        n_walks_ += pair.walk(rows[r], rows_, coefficients);
+    }
+    return layer;
 }
 
 BuiltPlan BuiltPlan::forward(int d, const Layers& layers, const float* centre) {

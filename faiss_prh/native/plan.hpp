@@ -2,11 +2,27 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "kernel.hpp"
 
 namespace prh {
+
+// u' = uu·u + uw·w, w' = wu·u + ww·w, with the larger entries on the diagonal.
+struct Rotation {
+    std::int32_t u, w;   // rows of the tile
+    double uu, uw, wu, ww;
+    float* coefficients;   // where to write p and q
+
+    void turn_round() {
+        std::swap(u, w);
+        std::swap(uu, ww);
+        std::swap(uw, wu);
+    }
+};
+
+using Layer = std::vector<Rotation>;
 
 struct Layers {
     int n_layers;
@@ -27,6 +43,7 @@ class BuiltPlan {
 
   private:
     BuiltPlan(int d, const Layers& layers, bool inverse);
+    std::size_t add_walks(std::vector<Layer>& turned, std::size_t layer, float*& coefficients);
 
     int d_;
     std::vector<float> centre_, scale_, output_offset_;

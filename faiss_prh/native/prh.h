@@ -9,8 +9,10 @@
 // A faiss::VectorTransform; Faiss's own destructor deletes it.
 struct PrhTransform;
 
-// Called by Faiss's `train`. Returns null, or the message of the error that Faiss shall throw.
-using PrhTrainCallback = const char* (*)(PrhTransform* transform, std::int64_t n, const float* x);
+// Called by Faiss's `train`. Writes an empty string to `failure` for success, or what went wrong. What it returns does not
+// count: of a Python function that raises, ctypes returns anything.
+using PrhTrainCallback = void (*)(PrhTransform* transform, std::int64_t n, const float* x, char* failure,
+                                  std::int64_t failure_size);
 
 PRH_API const char* prh_version();
 
@@ -38,10 +40,10 @@ PRH_API const char* prh_transform_apply(const PrhTransform* transform, std::int6
 PRH_API const char* prh_transform_reverse(const PrhTransform* transform, std::int64_t n, const float* y, float* x);
 
 // The inner loops of learning, on a sample kept dimension-major: n rows of m values.
-PRH_API void prh_sample_fill(float* rows, std::int64_t n, std::int64_t m, std::int64_t first, std::int64_t count,
-                             const float* x);
-PRH_API void prh_sample_centre(float* rows, std::int64_t n, std::int64_t m, double* means);
-PRH_API void prh_sample_covariances(const float* rows, std::int64_t m, std::int64_t n_pairs, const std::int32_t* i,
-                                    const std::int32_t* j, double* covariances);
-PRH_API void prh_sample_rotate(float* rows, std::int64_t m, std::int64_t n_pairs, const std::int32_t* i,
-                               const std::int32_t* j, const float* theta);
+PRH_API const char* prh_sample_fill(float* rows, std::int64_t n, std::int64_t m, std::int64_t first,
+                                    std::int64_t count, const float* x);
+PRH_API const char* prh_sample_centre(float* rows, std::int64_t n, std::int64_t m, double* means);
+PRH_API const char* prh_sample_covariances(const float* rows, std::int64_t m, std::int64_t n_pairs,
+                                           const std::int32_t* i, const std::int32_t* j, double* covariances);
+PRH_API const char* prh_sample_rotate(float* rows, std::int64_t m, std::int64_t n_pairs, const std::int32_t* i,
+                                      const std::int32_t* j, const float* theta);

@@ -1,8 +1,10 @@
 // The inner loops of learning, spread over threads. Each row or pair is one thread's, so that the sums do not depend on
 // how many threads there are.
+#include <algorithm>
 #include <cmath>
 
 #include "dispatch.hpp"
+#include "failure.hpp"
 #include "prh.h"
 #include "threads.hpp"
 
@@ -12,41 +14,45 @@ constexpr std::int64_t kChunkFloats = 1 << 18;
 
 // Calls work(row) for 0 .. n, where a row is of m floats.
 template <class Work>
-void for_rows(std::int64_t n, std::int64_t m, const Work& work) {
-    prh::parallel_for(n, kChunkFloats / m + 1, [&] {
-        return [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t row = begin; row < end; row++) work(row);
-        };
+const char* for_rows(std::int64_t n, std::int64_t m, const Work& work) {
+    return prh::caught([&] {
+        prh::parallel_for(n, kChunkFloats / m + 1, [&] {
+            return [&](std::int64_t begin, std::int64_t end) {
+                for (std::int64_t row = begin; row < end; row++) work(row);
+            };
+        });
     });
 }
 
 }  // namespace
 
-void prh_sample_fill(float* rows, std::int64_t n, std::int64_t m, std::int64_t first, std::int64_t count,
+const char* prh_sample_fill(float* rows, std::int64_t n, std::int64_t m, std::int64_t first, std::int64_t count,
                      const float* x) {
     // Whole cache lines of the vectors at a time.
-    const std::int64_t chunk = (kChunkFloats / count / prh::kTile + 1) * prh::kTile;
-    prh::parallel_for(n, chunk, [&] {
-        return [&](std::int64_t begin, std::int64_t end) {
-            prh::kernel().sample_fill(rows, begin, end, n, m, first, count, x);
-        };
+    const std::int64_t chunk = (kChunkFloats / std::max<std::int64_t>(1, count) / prh::kTile + 1) * prh::kTile;
+    return prh::caught([&] {
+        prh::parallel_for(n, chunk, [&] {
+            return [&](std::int64_t begin, std::int64_t end) {
+                prh::kernel().sample_fill(rows, begin, end, n, m, first, count, x);
+            };
+        });
     });
 }
 
-void prh_sample_centre(float* rows, std::int64_t n, std::int64_t m, double* means) {
-    for_rows(n, m, [&](std::int64_t r) { means[r] = prh::kernel().sample_centre(rows + r * m, m); });
+const char* prh_sample_centre(float* rows, std::int64_t n, std::int64_t m, double* means) {
+    return for_rows(n, m, [&](std::int64_t r) { means[r] = prh::kernel().sample_centre(rows + r * m, m); });
 }
 
-void prh_sample_covariances(const float* rows, std::int64_t m, std::int64_t n_pairs, const std::int32_t* i,
+const char* prh_sample_covariances(const float* rows, std::int64_t m, std::int64_t n_pairs, const std::int32_t* i,
                             const std::int32_t* j, double* covariances) {
-    for_rows(n_pairs, m, [&](std::int64_t p) {
+    return for_rows(n_pairs, m, [&](std::int64_t p) {
         covariances[p] = prh::kernel().sample_covariance(rows + i[p] * m, rows + j[p] * m, m);
     });
 }
 
-void prh_sample_rotate(float* rows, std::int64_t m, std::int64_t n_pairs, const std::int32_t* i,
+const char* prh_sample_rotate(float* rows, std::int64_t m, std::int64_t n_pairs, const std::int32_t* i,
                        const std::int32_t* j, const float* theta) {
-    for_rows(n_pairs, m, [&](std::int64_t p) {
+    return for_rows(n_pairs, m, [&](std::int64_t p) {
         prh::kernel().sample_rotate(rows + i[p] * m, rows + j[p] * m, m, std::cos(theta[p]), std::sin(theta[p]));
     });
 }

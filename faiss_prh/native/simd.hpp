@@ -15,12 +15,12 @@ struct VectorTypes;
 template <>
 struct VectorTypes<4> {
     typedef float Float __attribute__((vector_size(16)));
-    typedef std::int32_t Int __attribute__((vector_size(16)));
+    typedef std::uint32_t Word __attribute__((vector_size(16)));
 };
 template <>
 struct VectorTypes<8> {
     typedef float Float __attribute__((vector_size(32)));
-    typedef std::int32_t Int __attribute__((vector_size(32)));
+    typedef std::uint32_t Word __attribute__((vector_size(32)));
 };
 
 typedef double Double4 __attribute__((vector_size(32)));

@@ -1,16 +1,16 @@
 // The transform that Faiss sees, and the calls Python makes on it.
 #include <atomic>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <stdexcept>
-#include <string>
 
 #include "dispatch.hpp"
+#include "failure.hpp"
 #include "faiss_abi.hpp"
 #include "plan.hpp"
 #include "prh.h"
+#include "published.hpp"
 #include "threads.hpp"
 
 namespace prh {
@@ -90,17 +90,18 @@ class Transform final : public faiss::VectorTransform {
     Transform(int d, PrhTrainCallback train) : VectorTransform(d, d), train_(train) {}
 
     void train(std::int64_t n, const float* x) override {
-        auto* handle = reinterpret_cast<PrhTransform*>(static_cast<VectorTransform*>(this));
-        if (const char* error = train_(handle, n, x)) throw std::runtime_error(error);
+        char failure[1000] = "training failed";
+        train_(reinterpret_cast<PrhTransform*>(static_cast<VectorTransform*>(this)), n, x, failure, sizeof failure);
+        if (*failure) throw std::runtime_error(failure);
     }
 
     void apply_noalloc(std::int64_t n, const float* x, float* y) const override {
-        const auto model = learned();
+        const Learned model = learned();
         model->apply(model->forward, n, x, y);
     }
 
     void reverse_transform(std::int64_t n, const float* y, float* x) const override {
-        const auto model = learned();
+        const Learned model = learned();
         model->apply(model->inverse, n, y, x);
     }
 
@@ -113,39 +114,27 @@ class Transform final : public faiss::VectorTransform {
     }
 
     void set(const Layers& layers, const float* mean) {
-        std::atomic_store(&model_, std::make_shared<const Model>(d_in, layers, mean));
+        model_.replace(Model(d_in, layers, mean));
         is_trained = true;
     }
 
-    std::shared_ptr<const Model> learned() const {
-        auto model = std::atomic_load(&model_);
-        if (!model) throw std::runtime_error("PRHTransform is not trained");
-        return model;
-    }
+    // A running call keeps the model it began with.
+    class Learned : public Published<Model>::Reading {
+      public:
+        explicit Learned(const Published<Model>& model) : Reading(model) {
+            if (!*this) throw std::runtime_error("PRHTransform is not trained");
+        }
+    };
+
+    Learned learned() const { return Learned(model_); }
 
   private:
     PrhTrainCallback train_;
-    std::shared_ptr<const Model> model_;   // replaced as a whole, so that a running call keeps the one it began with
+    Published<Model> model_;
 };
 
 const Transform& as_transform(const PrhTransform* handle) {
     return *static_cast<const Transform*>(reinterpret_cast<const faiss::VectorTransform*>(handle));
-}
-
-thread_local std::string last_failure;
-
-// No exception may pass into ctypes.
-template <class Work>
-const char* caught(const Work& work) {
-    try {
-        work();
-        return nullptr;
-    } catch (const std::bad_alloc&) {
-        last_failure = "out of memory";   // short enough to need no memory itself
-    } catch (const std::exception& error) {
-        last_failure = error.what();
-    }
-    return last_failure.c_str();
 }
 
 }  // namespace
@@ -169,9 +158,6 @@ std::int64_t prh_transform_encode(const PrhTransform* transform, std::int64_t n,
     return result;
 }
 
-const char* prh_last_failure() {
-    return prh::last_failure.c_str();
-}
 
 const char* prh_transform_apply(const PrhTransform* transform, std::int64_t n, const float* x, float* y) {
     return prh::caught([&] { prh::as_transform(transform).apply_noalloc(n, x, y); });

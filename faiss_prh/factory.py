@@ -1,0 +1,145 @@
+"""index_factory: Faiss's factory strings, with PRH among the transforms and binary indexes behind them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import faiss
+
+from .index import IndexBinaryPreTransform
+from .transform import PRHTransform
+
+_FAISS_TRANSFORM = re.compile(r"PCAW?R?\d+|L2[nN]orm|RR\d*|HR\d*|ITQ\d*|OPQ\d+(_\d+)?|Pad\d+")
+_PRH = re.compile(r"PRH(?P<bits>\d+)?(\((?P<n_iso>\d+)(,(?P<n_pca>\d+)(,(?P<tilt>\d*\.?\d+))?)?\))?")
+_BINARY = re.compile(r"BFlat|BIVF(?P<nlist>\d+[kM]?)(_HNSW\d*)?|BHNSW\d*|BHash(\d+x)?\d+")
+_BINARY_FORMS = "BFlat, BIVF<lists>, BIVF<lists>_HNSW<links>, BHNSW<links>, BHash<bits>, BHash<tables>x<bits>"
+_UNITS = {"k": 1 << 10, "M": 1 << 20}
+
+
+def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> Any:
+    """
+    Make an index from a string: Faiss's own, and PRH as one more transform.
+
+    ``[IDMap,|IDMap2,] transforms… , PRH[(n_iso[,n_pca[,tilt]])] , index [,IDMap|,IDMap2] [,RFlat|,Refine(…)]``
+
+    Parameters
+    ----------
+    d : int
+        Dimension of the vectors.
+    description : str
+        A binary index (``BFlat``, ``BIVF1024``, …) behind transforms gives an `IndexBinaryPreTransform`, a float index
+        behind PRH a ``faiss.IndexPreTransform``. What has neither is left to Faiss.
+    metric : int, optional
+        Of a float index.
+
+    Examples
+    --------
+    >>> from faiss_prh import index_factory
+    >>> index_factory(768, "PRH,BIVF1024").index.nlist
+    1024
+    >>> type(index_factory(128, "PCA64,PRH,PQ16")).__name__
+    'IndexPreTransform'
+    """
+    parts = _split(description)
+    id_map = _take(parts, 0, ("IDMap", "IDMap2"))
+    refine = _take(parts, -1, ("RFlat",), prefix="Refine(")
+    id_map = id_map or _take(parts, -1, ("IDMap", "IDMap2"))
+    n_transforms = 0
+    while n_transforms < len(parts) and (
+        _is_prh(parts[n_transforms]) or _FAISS_TRANSFORM.fullmatch(parts[n_transforms])
+    ):
+        n_transforms += 1
+    transforms, index = parts[:n_transforms], parts[n_transforms:]
+    if not index:
+        raise ValueError(f"{description!r} names no index after its transforms")
+    is_binary = index[0].startswith("B")
+    if not is_binary and not any(_is_prh(part) for part in transforms):
+        return _faiss_factory(d, description, metric)
+    if is_binary and not transforms:
+        return _wrapped(_binary_index(d, index), id_map, faiss.IndexBinaryIDMap, faiss.IndexBinaryIDMap2)
+
+    chain: list[Any] = []
+    for part in transforms:
+        d_in = chain[-1].d_out if chain else d
+        chain.append(_prh(d_in, part) if _is_prh(part) else _faiss_transform(d_in, part))
+    if is_binary:
+        if refine:
+            raise ValueError(f"{refine!r}: re-ranking of binary indexes is not there yet")
+        inner = _binary_index(-(-chain[-1].d_out // 8) * 8, index)
+        inner = _wrapped(inner, id_map, faiss.IndexBinaryIDMap, faiss.IndexBinaryIDMap2)
+        return IndexBinaryPreTransform(chain, inner)
+
+    made = faiss.IndexPreTransform(chain[-1], _faiss_factory(chain[-1].d_out, ",".join(index), metric))
+    for transform in reversed(chain[:-1]):
+        made.prepend_transform(transform)
+    made = _wrapped(made, id_map, faiss.IndexIDMap, faiss.IndexIDMap2)
+    if refine == "RFlat":
+        return faiss.IndexRefineFlat(made)
+    return faiss.IndexRefine(made, _faiss_factory(d, refine[len("Refine(") : -1], metric)) if refine else made
+
+
+def _split(description: str) -> list[str]:
+    """Split at the commas that are not in parentheses."""
+    if not isinstance(description, str):
+        raise TypeError(f"a factory string is needed, not {type(description).__name__}")
+    parts = re.findall(r"(?:[^,()]|\([^()]*\))+", description)
+    if not parts or ",".join(parts) != description:
+        raise ValueError(f"{description!r}: an empty part, or parentheses that do not match")
+    return parts
+
+
+def _take(parts: list[str], position: int, names: tuple[str, ...], prefix: str | None = None) -> str:
+    """Remove and return the part at an end if it is one of `names` or starts with `prefix`; else ''."""
+    if len(parts) > 1 and (parts[position] in names or (prefix and parts[position].startswith(prefix))):
+        return parts.pop(position)
+    return ""
+
+
+def _is_prh(part: str) -> bool:
+    return part.startswith("PRH")
+
+
+def _prh(d: int, part: str) -> PRHTransform:
+    match = _PRH.fullmatch(part)
+    if not match:
+        raise ValueError(f"{part!r}: PRH is written PRH, PRH(n_iso), PRH(n_iso,n_pca) or PRH(n_iso,n_pca,tilt)")
+    if match["bits"] and int(match["bits"]) != d:
+        raise ValueError(
+            f"{part!r} after {d} dimensions: PRH keeps the dimension for now; put PCA{match['bits']} in front of it"
+        )
+    given: dict[str, Any] = {name: int(match[name]) for name in ("n_iso", "n_pca") if match[name]}
+    return PRHTransform(d, tilt=float(match["tilt"] or 0), **given)
+
+
+def _faiss_transform(d: int, part: str) -> Any:
+    """Return the transform that Faiss makes of a part of a string."""
+    owner = _faiss_factory(d, f"{part},Flat", faiss.METRIC_L2)
+    transform = faiss.downcast_VectorTransform(owner.chain.at(0))
+    transform.owner = owner  # which deletes it in the end
+    return transform
+
+
+def _binary_index(bits: int, parts: list[str]) -> Any:
+    match = _BINARY.fullmatch(",".join(parts))
+    if not match:
+        raise ValueError(f"{','.join(parts)!r} is no binary index; there are {_BINARY_FORMS}")
+    text = match[0]
+    if match["nlist"] and match["nlist"][-1] in _UNITS:
+        nlist = int(match["nlist"][:-1]) * _UNITS[match["nlist"][-1]]
+        text = text.replace(match["nlist"], str(nlist), 1)
+    try:
+        return faiss.index_binary_factory(bits, text)
+    except RuntimeError as error:
+        raise ValueError(f"{text!r} with {bits} bits: {error}") from None
+
+
+def _faiss_factory(d: int, description: str, metric: int) -> Any:
+    try:
+        return faiss.index_factory(d, description, metric)
+    except RuntimeError as error:
+        raise ValueError(f"{description!r} with {d} dimensions: {error}") from None
+
+
+def _wrapped(index: Any, id_map: str, plain: Any, two_way: Any) -> Any:
+    return {"": lambda: index, "IDMap": lambda: plain(index), "IDMap2": lambda: two_way(index)}[id_map]()

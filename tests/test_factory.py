@@ -1,0 +1,135 @@
+import gc
+
+import faiss
+import numpy as np
+import pytest
+
+from faiss_prh import IndexBinaryPreTransform, PRHTransform, index_factory
+
+X = np.random.default_rng(0).normal(size=(600, 64)).astype(np.float32)
+
+
+def used(index):
+    """Train, fill and search an index; each vector must find itself or another as near."""
+    index.train(X)
+    inside = index.index if isinstance(index, IndexBinaryPreTransform) else index
+    if isinstance(inside, (faiss.IndexIDMap, faiss.IndexBinaryIDMap)):
+        index.add_with_ids(X, np.arange(len(X)) + 1000)
+    else:
+        index.add(X)
+    gc.collect()
+    _, found = index.search(X[:5], 2)
+    assert index.ntotal == len(X)
+    assert (found[:, 0] >= 0).all()
+    return index
+
+
+@pytest.mark.parametrize(
+    ("description", "kind"),
+    [
+        ("PRH,BFlat", faiss.IndexBinaryFlat),
+        ("PRH64,BIVF16", faiss.IndexBinaryIVF),
+        ("PRH(3,2,0.5),BIVF8_HNSW4", faiss.IndexBinaryIVF),
+        ("PRH,BHNSW16", faiss.IndexBinaryHNSW),
+        ("PRH,BHash6", faiss.IndexBinaryHash),
+        ("PRH,BHash3x6", faiss.IndexBinaryMultiHash),
+        ("PCA40,L2norm,PRH,BFlat", faiss.IndexBinaryFlat),
+        ("ITQ32,BFlat", faiss.IndexBinaryFlat),
+        ("RR,BFlat", faiss.IndexBinaryFlat),
+        ("OPQ4_32,PRH32,BFlat", faiss.IndexBinaryFlat),
+        ("IDMap,PRH,BFlat", faiss.IndexBinaryIDMap),
+        ("PRH,BFlat,IDMap2", faiss.IndexBinaryIDMap2),
+        ("PCA20,PRH,BFlat", faiss.IndexBinaryFlat),
+    ],
+)
+def test_binary(description, kind):
+    index = used(index_factory(64, description))
+    assert isinstance(index, IndexBinaryPreTransform)
+    assert type(index.index) is kind
+
+
+@pytest.mark.parametrize(
+    "description",
+    ["PRH,LSH", "PRH,IVF8,Flat", "PCA32,PRH,PQ16x4", "PRH,L2norm,Flat", "L2norm,PRH64,Flat", "IDMap,PRH,Flat",
+     "PRH,Flat,IDMap2", "PRH,LSH,RFlat", "PRH,PQ8x4,Refine(SQ8)"],
+)  # fmt: skip
+def test_float(description):
+    index = used(index_factory(64, description))
+    assert isinstance(index, faiss.Index)
+
+
+def test_prh_is_native_inside_a_stock_index():
+    index = index_factory(64, "PCA32,PRH(2,1),Flat")
+    assert type(index) is faiss.IndexPreTransform
+    assert index.chain.size() == 2
+    used(index)
+    alone = index_factory(64, "PCA32,Flat")
+    alone.train(X)
+    alone.add(X)
+    # A rotation does not change Euclidean distances.
+    np.testing.assert_allclose(index.search(X[:5], 3)[0], alone.search(X[:5], 3)[0], atol=1e-4)
+
+
+def test_parameters():
+    (prh,) = index_factory(64, "PRH(3,2,0.5),BFlat").chain
+    assert isinstance(prh, PRHTransform)
+    assert (prh.parameters.n_iso, prh.parameters.n_pca, prh.parameters.tilt) == (3, 2, 0.5)
+    (prh,) = index_factory(64, "PRH(9),BFlat").chain
+    assert (prh.parameters.n_iso, prh.parameters.n_pca) == (9, 4)
+
+
+def test_thousands_of_lists():
+    assert index_factory(64, "PRH,BIVF4k").index.nlist == 4096
+
+
+@pytest.mark.parametrize("description", ["Flat", "PCA32,Flat", "IVF8,PQ8x4", "ITQ32,LSH", "IDMap,Flat", "Flat,RFlat"])
+def test_strings_without_prh_are_faisss(description):
+    mine, theirs = index_factory(64, description), faiss.index_factory(64, description)
+    assert type(mine) is type(theirs)
+
+
+def test_a_binary_string_alone_is_faisss():
+    assert type(index_factory(64, "BIVF2k")) is faiss.IndexBinaryIVF
+    assert type(index_factory(64, "IDMap2,BFlat")) is faiss.IndexBinaryIDMap2
+
+
+def test_metric():
+    assert index_factory(64, "PRH,Flat", faiss.METRIC_INNER_PRODUCT).metric_type == faiss.METRIC_INNER_PRODUCT
+
+
+@pytest.mark.parametrize(
+    ("description", "message"),
+    [
+        ("", "empty part"),
+        ("PRH", "names no index"),
+        ("PRH,", "empty part"),
+        ("PRH,,Flat", "empty part"),
+        ("PRH(3,BFlat", "do not match"),
+        ("PRHx,BFlat", "'PRHx': PRH is written"),
+        ("PRH(a),BFlat", "PRH is written"),
+        ("PRH(3,2,1.5),BFlat", "tilt must be"),
+        ("PRH(3,2,0.5,1),BFlat", "PRH is written"),
+        ("PRH32,BFlat", "'PRH32' after 64 dimensions: .*PCA32"),
+        ("PRH,BIVF16,junk", "'BIVF16,junk' is no binary index; there are BFlat"),
+        ("PRH,BIVF4q", "no binary index"),
+        ("BIVF16,junk", "no binary index"),
+        ("PRH,Bnonsense", "no binary index"),
+        ("PRH,nonsense", "'nonsense' with 64 dimensions"),
+        ("nonsense", "'nonsense' with 64 dimensions"),
+        ("PRH,BFlat,RFlat", "not there yet"),
+        ("BFlat,PRH", "no binary index"),
+    ],
+)
+def test_bad_strings(description, message):
+    with pytest.raises(ValueError, match=message):
+        index_factory(64, description)
+
+
+def test_other_types():
+    with pytest.raises(TypeError, match="not int"):
+        index_factory(64, 3)
+
+
+def test_a_binary_index_alone_needs_a_multiple_of_8():
+    with pytest.raises(ValueError, match="with 61 bits"):
+        index_factory(61, "BFlat")
