@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -130,23 +132,23 @@ def learn(moments: Moments, parameters: Parameters) -> PairwiseRotation:
     d = len(variances)
     layers: list[tuple[Indices, Indices, npt.NDArray[np.float32]]] = []
 
-    def add_layer(i: Indices, j: Indices, tilt: float | None) -> None:
+    def add_layer(i: Indices, j: Indices, angle: Callable[[Array, Array, Array], Array], equal: bool = False) -> None:
         a, b, c = variances[i], variances[j], moments.covariances(i, j)
-        theta = (pca_angle(a, b, c) if tilt is None else tilted_angle(a, b, c, tilt)).astype(np.float32)
+        theta = angle(a, b, c).astype(np.float32)
         moments.rotate(i, j, theta)
         # Rounding apart, an isotropic layer makes the two equal. Making them so exactly keeps dimensions that
         # have been paired together in the next sorting, and so the layers in the form of small cubes, which
         # the native code applies without leaving the first-level cache.
-        variances[i], variances[j] = ((a + b) / 2,) * 2 if tilt == 0 else rotated_variances(a, b, c, theta)
+        variances[i], variances[j] = ((a + b) / 2,) * 2 if equal else rotated_variances(a, b, c, theta)
         layers.append((i, j, theta))
 
     order = np.argsort(-variances, kind="stable").astype(np.int32)
     half = d // 2
     for _ in range(parameters.n_iso):
         i, middle, j = order[:half].copy(), order[half : d - half], order[::-1][:half].copy()
-        add_layer(i, j, parameters.tilt)
+        add_layer(i, j, partial(tilted_angle, tilt=parameters.tilt), equal=parameters.tilt == 0)
         order = np.concatenate([np.stack([i, j], axis=1).ravel(), middle])
         order = order[np.argsort(-variances[order], kind="stable")]
     for i, j in random_pairings(d, parameters.n_pca, np.random.default_rng(parameters.seed)):
-        add_layer(i, j, None)
+        add_layer(i, j, pca_angle)
     return PairwiseRotation(d, layers)

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from . import _native
 from ._arrays import float32_blocks
+from .rotation import rotate_rows
 
 Indices = npt.NDArray[np.int32]
 
@@ -120,11 +121,8 @@ class CovarianceMoments:
 
     def rotate(self, i: Indices, j: Indices, theta: npt.NDArray[np.float32]) -> None:
         """Rotate the disjoint pairs (i, j) by theta."""
-        cosine, sine = np.cos(theta, dtype=np.float64), np.sin(theta, dtype=np.float64)
-        for side in (self._scatter, self._scatter.T):
-            upper, lower = side[i], side[j]
-            side[i] = cosine[:, None] * upper - sine[:, None] * lower
-            side[j] = sine[:, None] * upper + cosine[:, None] * lower
+        rotate_rows(self._scatter, i, j, theta)
+        rotate_rows(self._scatter.T, i, j, theta)
 
 
 def moments_of(x: npt.NDArray[np.generic]) -> Moments:

@@ -119,11 +119,8 @@ class PairwiseRotation:
         (4, 4)
         """
         dense = np.eye(self._d)
-        for i, j, theta in self._layers:
-            cosine, sine = _cosine_sine(theta)
-            upper, lower = dense[i], dense[j]
-            dense[i] = cosine[:, None] * upper - sine[:, None] * lower
-            dense[j] = sine[:, None] * upper + cosine[:, None] * lower
+        for layer in self._layers:
+            rotate_rows(dense, *layer)
         return dense
 
     def to_sparse(self) -> list[csr_matrix]:
@@ -169,6 +166,19 @@ class PairwiseRotation:
 
     def __repr__(self) -> str:
         return f"<PairwiseRotation: d={self._d}, {len(self._layers)} layers, {self.n_rotations} rotations>"
+
+
+def rotate_rows(
+    matrix: npt.NDArray[np.float64],
+    i: npt.NDArray[np.int32],
+    j: npt.NDArray[np.int32],
+    theta: npt.NDArray[np.float32],
+) -> None:
+    """Rotate the disjoint pairs of rows i and j of a matrix by theta, in place."""
+    cosine, sine = _cosine_sine(theta)
+    upper, lower = matrix[i], matrix[j]
+    matrix[i] = cosine[:, None] * upper - sine[:, None] * lower
+    matrix[j] = sine[:, None] * upper + cosine[:, None] * lower
 
 
 def random_pairings(

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import faiss
 import numpy as np
@@ -20,6 +20,7 @@ from .moments import moments_of
 from .rotation import PairwiseRotation, checked_dimension
 
 Vectors = npt.NDArray[np.float32]
+Output = TypeVar("Output", npt.NDArray[np.float32], npt.NDArray[np.uint8])
 
 _LARGEST_VARIANCE = 1e74  # with a deviation of 1e37, a sum of some values still fits single precision
 
@@ -165,7 +166,8 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         -------
         ndarray of float32, shape (n, d)
         """
-        return self._mapped(_native.apply, x)
+        vectors = self._checked(x)
+        return self._run(_native.apply, vectors, np.empty(vectors.shape, dtype=np.float32))
 
     apply_py = apply
 
@@ -181,7 +183,8 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         -------
         ndarray of float32, shape (n, d)
         """
-        return self._mapped(_native.reverse, x)
+        vectors = self._checked(x)
+        return self._run(_native.reverse, vectors, np.empty(vectors.shape, dtype=np.float32))
 
     def encode(self, x: npt.ArrayLike) -> npt.NDArray[np.uint8]:
         """
@@ -205,14 +208,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         array([[255,  15]], dtype=uint8)
         """
         vectors = self._checked(x)
-        codes = np.empty((len(vectors), (vectors.shape[1] + 7) // 8), dtype=np.uint8)
-        first = 0
-        for block in float32_blocks(vectors):
-            bad = _native.encode(int(self.this), block, codes[first : first + len(block)])
-            if bad is not None:
-                raise ValueError(f"vector {first + bad} has a non-finite value")
-            first += len(block)
-        return codes
+        return self._run(_native.encode, vectors, np.empty((len(vectors), (vectors.shape[1] + 7) // 8), dtype=np.uint8))
 
     def to_bytes(self) -> bytes:
         """
@@ -261,14 +257,15 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
             raise RuntimeError("this PRHTransform is not trained: call train(x) first")
         return as_vectors(x, len(self._learned[1]), "vectors")
 
-    def _mapped(self, native: Callable[[int, Vectors, Vectors], None], x: npt.ArrayLike) -> Vectors:
-        vectors = self._checked(x)
-        mapped = np.empty(vectors.shape, dtype=np.float32)
+    def _run(self, native: Callable[[int, Vectors, Output], int | None], x: npt.NDArray[Any], out: Output) -> Output:
+        """Write what native code makes of `x` to `out`, a block at a time."""
         first = 0
-        for block in float32_blocks(vectors):
-            native(int(self.this), block, mapped[first : first + len(block)])
+        for block in float32_blocks(x):
+            bad = native(int(self.this), block, out[first : first + len(block)])
+            if bad is not None:
+                raise ValueError(f"vector {first + bad} has a non-finite value")
             first += len(block)
-        return mapped
+        return out
 
 
 def _renew_lock() -> None:
