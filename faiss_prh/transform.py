@@ -288,8 +288,9 @@ def _train_callback(address: int, n: int, x: int, failure: int, failure_size: in
         transform = _transforms.get(address)
         if transform is None:
             raise RuntimeError("cannot train: the Python object of this PRHTransform no longer exists")
-        values = (ctypes.c_float * (n * transform.d_in)).from_address(x) if n else ()
-        transform.train(np.array(values, dtype=np.float32, copy=None).reshape(n, transform.d_in))
+        d = transform.d_in
+        values = np.frombuffer((ctypes.c_float * (n * d)).from_address(x), np.float32) if n else np.empty(0, np.float32)
+        transform.train(values.reshape(n, d))
         message = ""
     except BaseException as error:  # a KeyboardInterrupt as well: Faiss can only raise a RuntimeError
         message = f"{type(error).__name__}: {error}"
