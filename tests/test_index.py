@@ -40,6 +40,11 @@ KINDS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def one_thread(thread_count):
+    thread_count(1)  # several build an HNSW graph in the order in which they come
+
+
 def padded(y):
     return np.packbits(y >= 0, axis=1, bitorder="little")
 
