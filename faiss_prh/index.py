@@ -161,7 +161,7 @@ class IndexBinaryPreTransform:
         codes, k = self.encode(x), _as_count(k, "k")
         if params is not None and params.sel is not None and ivf_inside(self.index):
             return filtered_search(self.index, codes, k, params)
-        D, I = self.index.search(codes, k, params=params)
+        D, I = self.index.search(codes, k, **_given(params))
         D[I < 0] = np.iinfo(np.int32).max  # Faiss's HNSW puts the least integer there, the others the greatest
         return D, I
 
@@ -172,7 +172,7 @@ class IndexBinaryPreTransform:
         codes, radius = self.encode(x), _as_count(radius, "radius")
         if params is not None and params.sel is not None and ivf_inside(self.index):
             return filtered_range_search(self.index, codes, radius, params)
-        limits, D, I = self.index.range_search(codes, radius, params=params)
+        limits, D, I = self.index.range_search(codes, radius, **_given(params))
         return limits, D, I
 
     def assign(self, x: npt.ArrayLike, k: int) -> Ids:
@@ -233,6 +233,11 @@ def _iterable(transforms: Any) -> Iterable[Any]:
     if not isinstance(transforms, Iterable):
         raise TypeError(f"transforms must be faiss.VectorTransform, not {type(transforms).__name__}")
     return transforms
+
+
+def _given(params: Any) -> dict[str, Any]:
+    """Return search parameters as keywords: the binary indexes of older Faisses know none."""
+    return {} if params is None else {"params": params}
 
 
 def _packed_signs(y: npt.NDArray[np.float32]) -> Codes:
