@@ -29,9 +29,9 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     """
     A rotation learned as layers of disjoint 2-D rotations (Pairwise Rotation Hashing), for Faiss.
 
-    It is a ``faiss.VectorTransform``: ``faiss.IndexPreTransform(prh, index)`` trains and runs it in C++. The signs
-    of its outputs are binary codes (`encode`) for Faiss's binary indexes. The mean of the training vectors is
-    subtracted first.
+    It is a ``faiss.VectorTransform``: ``faiss.IndexPreTransform(prh, index)`` runs it in C++, and calls it back to
+    train. The signs of its outputs are binary codes (`encode`) for Faiss's binary indexes. The mean of the training
+    vectors is subtracted first.
 
     Parameters
     ----------
