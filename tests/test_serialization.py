@@ -117,7 +117,7 @@ def test_hostile_headers_with_a_right_checksum(field, value, message):
         PRHTransform.from_bytes(forged(trained().to_bytes(), offset, fmt, value))
 
 
-def hostile_rotation(offset, fmt, value, message):
+def assert_refused(offset, fmt, value, message):
     with pytest.raises(ValueError, match=message):
         PRHTransform.from_bytes(forged(trained().to_bytes(), offset, fmt, value))
 
@@ -129,16 +129,16 @@ def test_hostile_contents_with_a_right_checksum():
     i, j = sizes + 4 * n_layers, sizes + 4 * n_layers + 4 * n_rotations
     theta, mean = j + 4 * n_rotations, j + 8 * n_rotations
     first = prh.rotation.layers[0]
-    hostile_rotation(sizes, "<I", 2**32 - 1, "too early")
-    hostile_rotation(sizes, "<I", len(first.i) + 1, "damaged")
-    hostile_rotation(i, "<I", 20, "from 0 to 19")
-    hostile_rotation(i, "<I", 2**32 - 1, "from 0 to 19")
-    hostile_rotation(j, "<I", 2**31, "from 0 to 19")
-    hostile_rotation(i, "<I", int(first.i[1]), "more than one pair")
-    hostile_rotation(j, "<I", int(first.i[0]), "more than one pair")
-    hostile_rotation(theta, "<f", float("nan"), "finite")
-    hostile_rotation(theta, "<f", float("inf"), "finite")
-    hostile_rotation(mean, "<f", float("-inf"), "mean")
+    assert_refused(sizes, "<I", 2**32 - 1, "too early")
+    assert_refused(sizes, "<I", len(first.i) + 1, "damaged")
+    assert_refused(i, "<I", 20, "from 0 to 19")
+    assert_refused(i, "<I", 2**32 - 1, "from 0 to 19")
+    assert_refused(j, "<I", 2**31, "from 0 to 19")
+    assert_refused(i, "<I", int(first.i[1]), "more than one pair")
+    assert_refused(j, "<I", int(first.i[0]), "more than one pair")
+    assert_refused(theta, "<f", float("nan"), "finite")
+    assert_refused(theta, "<f", float("inf"), "finite")
+    assert_refused(mean, "<f", float("-inf"), "mean")
 
 
 def test_other_types_are_refused():
