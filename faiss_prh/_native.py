@@ -19,6 +19,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float32]
 Doubles = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int32]
+Codes = npt.NDArray[np.uint8]
 
 TrainCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int64, c_void_p, c_void_p, c_int64)
 
@@ -41,6 +42,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("sample_centre", c_char_p, [pointer, c_int64, c_int64, pointer]),
         ("sample_covariances", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
         ("sample_rotate", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
+        ("gather", c_char_p, [c_int64, c_int64, pointer, pointer]),
+        ("signed_sums", c_char_p, [c_int64, c_int64, pointer, c_int64, pointer, pointer]),
     ]:
         function = getattr(library, f"prh_{name}")
         function.restype, function.argtypes = result, arguments
@@ -129,7 +132,7 @@ def set_rotation(
     )  # fmt: skip
 
 
-def encode(transform: int, x: Floats, codes: npt.NDArray[np.uint8]) -> int | None:
+def encode(transform: int, x: Floats, codes: Codes) -> int | None:
     """Write the codes of `x`. Return the number of the first row that is not finite, or None."""
     bad: int = _library.prh_transform_encode(transform, len(x), _at(x), _at(codes))
     if bad == -1:
@@ -173,6 +176,21 @@ def sample_covariances(rows: Floats, i: Indices, j: Indices) -> Doubles:
 def sample_rotate(rows: Floats, i: Indices, j: Indices, theta: Floats) -> None:
     """Rotate the disjoint pairs of rows i and j by theta."""
     _check(_library.prh_sample_rotate(_at(rows), rows.shape[1], len(i), _at(i), _at(j), _at(theta)))
+
+
+def gather(addresses: npt.NDArray[np.int64], size: int) -> Codes:
+    """Return the records of `size` bytes at the given addresses; zeros where an address is 0."""
+    records = np.empty((*addresses.shape, size), dtype=np.uint8)
+    _check(_library.prh_gather(addresses.size, size, _at(addresses), _at(records)))
+    return records
+
+
+def signed_sums(z: Floats, codes: Codes) -> Floats:
+    """Return for each query z of 8·b values and its k codes of b bytes the sum of ±z: minus where a bit is not set."""
+    n, k, n_bytes = codes.shape
+    sums = np.empty((n, k), dtype=np.float32)
+    _check(_library.prh_signed_sums(n, n_bytes, _at(z), k, _at(codes), _at(sums)))
+    return sums
 
 
 def _check_version(native: str) -> None:

@@ -7,7 +7,10 @@ from typing import Any
 
 import faiss
 
+from ._composites import behind
+from .asymmetric import IndexBinaryAsymmetric
 from .index import IndexBinaryPreTransform
+from .refine import IndexBinaryRefine
 from .transform import PRHTransform
 
 _FAISS_TRANSFORM = re.compile(r"PCAW?R?\d+|L2[nN]orm|RR\d*|HR\d*|ITQ\d*|OPQ\d+(_\d+)?|Pad\d+")
@@ -21,7 +24,7 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
     """
     Make an index from a string: Faiss's own, and PRH as one more transform.
 
-    ``[IDMap,|IDMap2,] transforms… , PRH[(n_iso[,n_pca[,tilt]])] , index [,IDMap|,IDMap2] [,RFlat|,Refine(…)]``
+    ``[IDMap,|IDMap2,] transforms… , PRH[(n_iso[,n_pca[,tilt]])] , index [,IDMap|,IDMap2] [,RFlat|,Refine(…)|,RAsym]``
 
     Parameters
     ----------
@@ -29,9 +32,11 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
         Dimension of the vectors.
     description : str
         A binary index (``BFlat``, ``BIVF1024``, …) behind transforms gives an `IndexBinaryPreTransform`, a float index
-        behind PRH a ``faiss.IndexPreTransform``. What has neither is left to Faiss.
+        behind PRH a ``faiss.IndexPreTransform``. What has neither is left to Faiss. At the end, ``RFlat`` and
+        ``Refine(…)`` rank the results again by a store of the vectors (`IndexBinaryRefine`), ``RAsym`` by the codes
+        and one byte a vector (`IndexBinaryAsymmetric`).
     metric : int, optional
-        Of a float index.
+        Of a float index, and of a store.
 
     Examples
     --------
@@ -43,7 +48,7 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
     """
     parts = _split(description)
     id_map = _take(parts, 0, ("IDMap", "IDMap2"))
-    refine = _take(parts, -1, ("RFlat",), prefix="Refine(")
+    refine = _take(parts, -1, ("RFlat", "RAsym"), prefix="Refine(")
     id_map = id_map or _take(parts, -1, ("IDMap", "IDMap2"))
     n_transforms = 0
     while n_transforms < len(parts) and (
@@ -57,6 +62,8 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
     if not is_binary and not any(_is_prh(part) for part in transforms):
         return _faiss_factory(d, description, metric)
     if is_binary and not transforms:
+        if refine:
+            raise ValueError(f"{refine!r} after a binary index needs transforms before it: vectors are not bits")
         return _wrapped(_binary_index(d, index), id_map, faiss.IndexBinaryIDMap, faiss.IndexBinaryIDMap2)
 
     chain: list[Any] = []
@@ -64,19 +71,24 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
         d_in = chain[-1].d_out if chain else d
         chain.append(_prh(d_in, part) if _is_prh(part) else _faiss_transform(d_in, part))
     if is_binary:
-        if refine:
-            raise ValueError(f"{refine!r}: re-ranking of binary indexes is not there yet")
         inner = _binary_index(-(-chain[-1].d_out // 8) * 8, index)
         inner = _wrapped(inner, id_map, faiss.IndexBinaryIDMap, faiss.IndexBinaryIDMap2)
-        return IndexBinaryPreTransform(chain, inner)
+        if refine == "RAsym":
+            if metric != faiss.METRIC_L2:
+                raise ValueError("'RAsym' estimates Euclidean distances: the metric must be METRIC_L2")
+            return IndexBinaryAsymmetric(chain, inner)
+        return (
+            IndexBinaryRefine(chain, inner, _store(d, refine, metric))
+            if refine
+            else IndexBinaryPreTransform(chain, inner)
+        )
+    if refine == "RAsym":
+        raise ValueError("'RAsym' ranks the results of a binary index (BFlat, BIVF<lists>, …)")
 
-    made = faiss.IndexPreTransform(chain[-1], _faiss_factory(chain[-1].d_out, ",".join(index), metric))
-    for transform in reversed(chain[:-1]):
-        made.prepend_transform(transform)
-    made = _wrapped(made, id_map, faiss.IndexIDMap, faiss.IndexIDMap2)
-    if refine == "RFlat":
-        return faiss.IndexRefineFlat(made)
-    return faiss.IndexRefine(made, _faiss_factory(d, refine[len("Refine(") : -1], metric)) if refine else made
+    made = behind(chain, _faiss_factory(chain[-1].d_out, ",".join(index), metric))
+    if refine:
+        made = faiss.IndexRefineFlat(made) if refine == "RFlat" else faiss.IndexRefine(made, _store(d, refine, metric))
+    return _wrapped(made, id_map, faiss.IndexIDMap, faiss.IndexIDMap2)  # outside: IndexRefine takes no ids
 
 
 def _split(description: str) -> list[str]:
@@ -118,6 +130,17 @@ def _faiss_transform(d: int, part: str) -> Any:
     transform = faiss.downcast_VectorTransform(owner.chain.at(0))
     transform.owner = owner  # which deletes it in the end
     return transform
+
+
+def _store(d: int, refine: str, metric: int) -> Any:
+    """Return the index that `RFlat` or `Refine(…)` ranks by."""
+    if refine == "RFlat":
+        # Faiss reads these back as they are, but an IndexFlat(d, METRIC_L2) as an IndexFlatL2: no two to be merged.
+        makers = {faiss.METRIC_L2: faiss.IndexFlatL2, faiss.METRIC_INNER_PRODUCT: faiss.IndexFlatIP}
+        return makers[metric](d) if metric in makers else faiss.IndexFlat(d, metric)
+    if not refine.endswith(")"):
+        raise ValueError(f"{refine!r}: re-ranking is written RFlat, RAsym or Refine(<index>), such as Refine(SQ8)")
+    return _faiss_factory(d, refine[len("Refine(") : -1], metric)
 
 
 def _binary_index(bits: int, parts: list[str]) -> Any:

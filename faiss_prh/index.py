@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import faiss
 import numpy as np
 import numpy.typing as npt
 
+from . import _binary, _search
 from ._arrays import as_vectors, first_non_finite_row, float32_blocks
-from ._filtered import filtered_range_search, filtered_search, ivf_inside
 from .transform import PRHTransform
 
 Codes = npt.NDArray[np.uint8]
@@ -95,22 +95,15 @@ class IndexBinaryPreTransform:
 
     def encode(self, x: npt.ArrayLike) -> Codes:
         """Return the codes that the binary index is given for vectors."""
-        if not all(transform.is_trained for transform in self.chain):
-            raise RuntimeError("the transforms are not trained: call train(x) first")
-        vectors = as_vectors(x, self.d, "vectors")
-        *before, last = self.chain
-        if not before and isinstance(last, PRHTransform):
+        vectors = self._checked(x)
+        last = self.chain[-1]
+        if len(self.chain) == 1 and isinstance(last, PRHTransform):
             return last.encode(vectors)
         codes = np.empty((len(vectors), self.index.code_size), dtype=np.uint8)
         first = 0
-        for block in float32_blocks(vectors):
-            bad = first_non_finite_row(block)
-            if bad is not None:
-                raise ValueError(f"vector {first + bad} has a non-finite value")
-            for transform in before:
-                block = transform.apply(block)
+        for block in self._before_last(vectors):
             part = codes[first : first + len(block)]
-            part[:] = last.encode(block) if isinstance(last, PRHTransform) else _packed_signs(last.apply(block))
+            part[:] = last.encode(block) if isinstance(last, PRHTransform) else packed_signs(last.apply(block))
             first += len(block)
         return codes
 
@@ -133,12 +126,12 @@ class IndexBinaryPreTransform:
 
     def add(self, x: npt.ArrayLike) -> None:
         """Add vectors."""
-        self.index.add(self._to_add(x))
+        self._keyed.add(self._to_add(x))
 
     def add_with_ids(self, x: npt.ArrayLike, ids: npt.ArrayLike) -> None:
         """Add vectors under the given ids, where the binary index can (IDMap, IVF)."""
         codes = self._to_add(x)
-        self.index.add_with_ids(codes, _as_ids(ids, len(codes)))
+        self._keyed.add_with_ids(codes, as_ids(ids, len(codes)))
 
     def search(self, x: npt.ArrayLike, k: int, *, params: Any = None) -> tuple[npt.NDArray[np.int32], Ids]:
         """
@@ -158,22 +151,13 @@ class IndexBinaryPreTransform:
         I : ndarray of int64, shape (n, k)
             Ids; -1 where there are fewer.
         """
-        codes, k = self.encode(x), _as_count(k, "k")
-        if params is not None and params.sel is not None and ivf_inside(self.index):
-            return filtered_search(self.index, codes, k, params)
-        D, I = self.index.search(codes, k, **_given(params))
-        D[I < 0] = np.iinfo(np.int32).max  # Faiss's HNSW puts the least integer there, the others the greatest
-        return D, I
+        return _search.search(self._keyed, self.encode(x), as_count(k, "k"), params)
 
     def range_search(
         self, x: npt.ArrayLike, radius: int, *, params: Any = None
     ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32], Ids]:
         """Find all codes nearer than `radius`, as (limits, distances, ids) like Faiss's indexes."""
-        codes, radius = self.encode(x), _as_count(radius, "radius")
-        if params is not None and params.sel is not None and ivf_inside(self.index):
-            return filtered_range_search(self.index, codes, radius, params)
-        limits, D, I = self.index.range_search(codes, radius, **_given(params))
-        return limits, D, I
+        return _search.range_search(self._keyed, self.encode(x), as_count(radius, "radius"), params)
 
     def assign(self, x: npt.ArrayLike, k: int) -> Ids:
         """Return the ids of the k nearest codes."""
@@ -181,47 +165,64 @@ class IndexBinaryPreTransform:
 
     def remove_ids(self, ids: Any) -> int:
         """Remove vectors by an array of ids or an IDSelector, and return how many there were."""
-        if not isinstance(ids, faiss.IDSelector):
-            ids = _as_ids(ids, None)
-        return int(self.index.remove_ids(ids))
+        return _binary.remove(self._keyed, as_selector(ids))
 
     def reconstruct(self, key: int) -> Codes:
         """Return the code stored under an id."""
-        code: Codes = self.index.reconstruct(int(key))
+        code: Codes = self._keyed.reconstruct(int(key))
         return code
 
     def reconstruct_n(self, n0: int, ni: int) -> Codes:
         """Return the codes of `ni` consecutive ids from `n0` on."""
-        codes: Codes = self.index.reconstruct_n(int(n0), int(ni))
+        codes: Codes = self._keyed.reconstruct_n(int(n0), int(ni))
         return codes
 
     def search_and_reconstruct(
         self, x: npt.ArrayLike, k: int, *, params: Any = None
     ) -> tuple[npt.NDArray[np.int32], Ids, Codes]:
         """Search, and return the codes of the results as well: zeros where there is none."""
-        D, I = self.search(x, k, params=params)
-        codes = np.zeros((*I.shape, self.index.code_size), dtype=np.uint8)
-        for place, key in np.ndenumerate(I):
-            if key >= 0:
-                codes[place] = self.index.reconstruct(int(key))
-        return D, I, codes
+        D, rows, codes = _search.search_rows_and_codes(self._keyed, self.encode(x), as_count(k, "k"), params)
+        return D, _binary.ids_of_rows(_binary.without_id_map(self._keyed)[1], rows), codes
 
     def reset(self) -> None:
         """Remove all vectors; what was trained stays."""
-        self.index.reset()
+        self._keyed.reset()
 
     def merge_from(self, other: IndexBinaryPreTransform, add_id: int = 0) -> None:
-        """Move all vectors of another index with the same transforms here, adding `add_id` to their ids."""
-        if not isinstance(other, IndexBinaryPreTransform) or len(other.chain) != len(self.chain):
-            raise ValueError("only an IndexBinaryPreTransform with the same transforms can be merged")
+        """
+        Move all vectors of another index with the same transforms here.
+
+        `add_id` is added to their ids, but for those of IndexBinaryFlat: they are positions, and continue these.
+        """
+        if type(other) is not type(self) or len(other.chain) != len(self.chain):
+            raise ValueError(f"only an {type(self).__name__} with the same transforms can be merged")
+        if other is self:
+            raise ValueError("an index cannot be merged into itself")
         for mine, others in zip(self.chain, other.chain, strict=True):
             mine.check_identical(others)
-        if isinstance(self.index, faiss.IndexBinaryFlat) and isinstance(other.index, faiss.IndexBinaryFlat):
-            # Faiss merges no flat binary indexes. Their ids are positions, so that `add_id` has no say.
-            self.index.add(other.index.reconstruct_n(0, other.ntotal))
-            other.reset()
-        else:
-            self.index.merge_from(other.index, int(add_id))
+        _binary.merge(self._keyed, other._keyed, int(add_id))
+
+    @property
+    def _keyed(self) -> Any:
+        """The binary index that knows the caller's ids."""
+        return self.index
+
+    def _checked(self, x: npt.ArrayLike) -> npt.NDArray[np.generic]:
+        if not all(transform.is_trained for transform in self.chain):
+            raise RuntimeError("the transforms are not trained: call train(x) first")
+        return as_vectors(x, self.d, "vectors")
+
+    def _before_last(self, vectors: npt.NDArray[np.generic]) -> Iterator[npt.NDArray[np.float32]]:
+        """Yield vectors, block by block, as all transforms but the last leave them."""
+        first = 0
+        for block in float32_blocks(vectors):
+            bad = first_non_finite_row(block)
+            if bad is not None:
+                raise ValueError(f"vector {first + bad} has a non-finite value")
+            first += len(block)
+            for transform in self.chain[:-1]:
+                block = transform.apply(block)
+            yield block
 
     def _to_add(self, x: npt.ArrayLike) -> Codes:
         if not self.is_trained:
@@ -235,16 +236,13 @@ def _iterable(transforms: Any) -> Iterable[Any]:
     return transforms
 
 
-def _given(params: Any) -> dict[str, Any]:
-    """Return search parameters as keywords: the binary indexes of older Faisses know none."""
-    return {} if params is None else {"params": params}
-
-
-def _packed_signs(y: npt.NDArray[np.float32]) -> Codes:
+def packed_signs(y: npt.NDArray[np.float32]) -> Codes:
+    """Return the signs of floats as Faiss's binary codes."""
     return np.packbits(y >= 0, axis=1, bitorder="little")
 
 
-def _as_count(value: Any, name: str) -> int:
+def as_count(value: Any, name: str) -> int:
+    """Return a number that must be an integer from 1 on."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be an integer, not {value!r}")
     if value < 1:
@@ -252,10 +250,16 @@ def _as_count(value: Any, name: str) -> int:
     return int(value)
 
 
-def _as_ids(ids: npt.ArrayLike, n: int | None) -> Ids:
+def as_ids(ids: npt.ArrayLike, n: int | None) -> Ids:
+    """Return `n` ids, any number of them if it is None, as an array of int64."""
     array = np.asarray(ids)
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(f"ids must be integers, not {array.dtype}")
     if array.ndim != 1 or (n is not None and len(array) != n):
         raise ValueError(f"ids must have shape ({'n' if n is None else n},), not {array.shape}")
     return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def as_selector(ids: Any) -> Any:
+    """Return an array of ids as an IDSelector; one is left as it is."""
+    return ids if isinstance(ids, faiss.IDSelector) else faiss.IDSelectorBatch(as_ids(ids, None))

@@ -281,6 +281,11 @@ os.register_at_fork(after_in_child=_renew_lock)  # another thread may have held 
 _transforms: weakref.WeakValueDictionary[int, PRHTransform] = weakref.WeakValueDictionary()
 
 
+def as_prh(transform: Any) -> PRHTransform | None:
+    """Return the PRHTransform that a plain proxy from Faiss stands for, or None."""
+    return _transforms.get(int(transform.this))
+
+
 @_native.TrainCallback  # type: ignore[untyped-decorator]
 def _train_callback(address: int, n: int, x: int, failure: int, failure_size: int) -> None:
     """Train for Faiss's C++. Write an empty string to `failure`, or what went wrong."""

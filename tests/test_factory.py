@@ -116,7 +116,12 @@ def test_metric():
         ("PRH,Bnonsense", "no binary index"),
         ("PRH,nonsense", "'nonsense' with 64 dimensions"),
         ("nonsense", "'nonsense' with 64 dimensions"),
-        ("PRH,BFlat,RFlat", "not there yet"),
+        ("BFlat,RFlat", "needs transforms"),
+        ("PRH,Flat,RAsym", "ranks the results of a binary index"),
+        ("PRH,BHash8,RAsym", "does not give its codes back"),
+        ("PRH,BFlat,Refine(SQ8)x", "Refine\\(<index>\\)"),
+        ("PRH,BFlat,Refine(SQ9)", "'SQ9' with 64 dimensions"),
+        ("PRH,BFlat,RSomething", "no binary index"),
         ("BFlat,PRH", "no binary index"),
     ],
 )

@@ -171,9 +171,11 @@ def test_filters_are_exact(prh, kind, name):
         index.add(XB)
     selector = FILTERS[name]()
     selected = np.array([selector.is_member(int(i)) for i in range(len(XB))])
+    if kind == "HNSW":
+        index.index.hnsw.efSearch = len(XB)
     params = {
         "Flat": lambda: faiss.SearchParameters(sel=selector),
-        "HNSW": lambda: faiss.SearchParametersHNSW(sel=selector, efSearch=len(XB)),
+        "HNSW": lambda: faiss.SearchParameters(sel=selector),
     }.get(kind, lambda: faiss.SearchParametersIVF(sel=selector, nprobe=8))()
     distances, found = index.search(XQ, 20, params=params)
     expected = np.sort(brute_force(prh, selected), axis=1)[:, :20]
@@ -194,6 +196,43 @@ def test_filtered_ivf_probes_what_an_unfiltered_one_does(prh):
         assert len(mine) == len(theirs)
     empty_distances, _ = index.search(XQ[:0], 3, params=everything)
     assert empty_distances.shape == (0, 3)
+
+
+def test_search_parameters_are_those_of_the_index(prh):
+    ivf_index, hnsw_index, hash_index = (made_and_filled(prh, kind) for kind in ("IVF", "HNSW", "Hash"))
+    by_params = ivf_index.search(XQ, 9, params=faiss.SearchParametersIVF(nprobe=7))
+    ivf_index.index.nprobe = 7
+    assert_same(by_params, ivf_index.search(XQ, 9))
+    in_range = ivf_index.range_search(XQ, 42)
+    ivf_index.index.nprobe = 2
+    assert_same(ivf_index.range_search(XQ, 42, params=faiss.SearchParametersIVF(nprobe=7)), in_range)
+    wide = faiss.SearchParametersHNSW(efSearch=300)
+    try:
+        by_params = hnsw_index.search(XQ, 9, params=wide)
+    except RuntimeError as error:  # before Faiss 1.14
+        assert "set them on the index" in str(error)
+    else:
+        hnsw_index.index.hnsw.efSearch = 300
+        assert_same(by_params, hnsw_index.search(XQ, 9))
+    before = hash_index.search(XQ, 9)[0].sum()
+    hash_index.index.nflip = 3
+    assert hash_index.search(XQ, 9)[0].sum() < before
+
+
+@pytest.mark.parametrize("make", [faiss.IndexBinaryShards, faiss.IndexBinaryReplicas])
+@pytest.mark.parametrize("kind", ["Flat", "IVF"])
+def test_shards_and_replicas(prh, make, kind):
+    parts = [stock(prh, kind) for _ in range(2)]
+    several = make(BITS)
+    for part in parts:
+        (several.add_shard if make is faiss.IndexBinaryShards else several.add_replica)(part)
+    index = IndexBinaryPreTransform(prh, several)
+    assert index.is_trained
+    index.add(XB)
+    assert index.ntotal == len(XB)
+    raw = stock(prh, kind)
+    raw.add(prh.encode(XB))
+    assert_same(index.search(XQ, 7)[:1], raw.search(prh.encode(XQ), 7)[:1])
 
 
 def test_filters_that_cannot_be_are_an_error(prh):
@@ -223,6 +262,39 @@ def test_reconstruct(prh):
     np.testing.assert_array_equal(distances[:, 2], 2147483647)
     np.testing.assert_array_equal(returned[:, :2], codes[found[:, :2]])
     assert not returned[:, 2].any()
+
+
+@pytest.mark.parametrize("kind", ["Flat", "IVF", "HNSW", "MultiHash"])
+def test_codes_of_results(prh, kind):
+    index, codes = made_and_filled(prh, kind), prh.encode(XB)
+    distances, found, returned = index.search_and_reconstruct(XQ, 5)
+    assert_same((distances,), index.search(XQ, 5)[:1])  # equal distances may come in another order
+    np.testing.assert_array_equal(returned[found >= 0], codes[found[found >= 0]])
+    assert not returned[found < 0].any()
+
+
+def test_codes_of_results_that_are_not_kept(prh):
+    with pytest.raises(ValueError, match="IndexBinaryHash does not give its codes back"):
+        made_and_filled(prh, "Hash").search_and_reconstruct(XQ, 5)
+
+
+@pytest.mark.parametrize("wrap", [faiss.IndexBinaryIDMap, faiss.IndexBinaryIDMap2])
+def test_removal_from_an_id_map_of_an_ivf(prh, wrap):
+    """Stock Faiss then finds the wrong ids (1.8 to 1.15)."""
+    index = IndexBinaryPreTransform(prh, wrap(ivf()))
+    index.train(XT)
+    ids = np.arange(len(XB)) * 3 + 7
+    index.add_with_ids(XB, ids)
+    assert index.remove_ids(ids[:200]) == 200
+    distances, found = index.search(XB[200:], 1)
+    exact = distances[:, 0] == 0
+    assert exact.sum() > 500
+    np.testing.assert_array_equal(found[exact, 0], ids[200:][exact])
+    if wrap is faiss.IndexBinaryIDMap2:
+        faiss.downcast_IndexBinary(index.index.index).make_direct_map()
+        np.testing.assert_array_equal(index.reconstruct(int(ids[300])), prh.encode(XB[300:301])[0])
+        with pytest.raises(RuntimeError, match="direct map"):
+            index.remove_ids(ids[300:301])
 
 
 @pytest.mark.parametrize("kind", ["Flat", "IVF"])

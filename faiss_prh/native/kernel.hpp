@@ -47,6 +47,9 @@ struct Kernel {
     double (*sample_centre)(float* row, std::int64_t m);
     double (*sample_covariance)(const float* a, const float* b, std::int64_t m);
     void (*sample_rotate)(float* a, float* b, std::int64_t m, float cosine, float sine);
+
+    // For each of k codes, the sum of the 8 · n_bytes values of z, with a minus where the code's bit is not set.
+    void (*signed_sums)(const float* z, std::int64_t n_bytes, std::int64_t k, const std::uint8_t* codes, float* sums);
 };
 
 // Two rows more than dimensions: the partners of dimensions that sit a layer out.

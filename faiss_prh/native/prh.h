@@ -47,3 +47,11 @@ PRH_API const char* prh_sample_covariances(const float* rows, std::int64_t m, st
                                            const std::int32_t* i, const std::int32_t* j, double* covariances);
 PRH_API const char* prh_sample_rotate(float* rows, std::int64_t m, std::int64_t n_pairs, const std::int32_t* i,
                                       const std::int32_t* j, const float* theta);
+
+// Copies `count` records of `size` bytes from the given addresses; zeros where an address is null.
+PRH_API const char* prh_gather(std::int64_t count, std::int64_t size, const std::uint8_t* const* addresses,
+                               std::uint8_t* records);
+
+// For each of n queries z of 8 · n_bytes values and its k codes: the sum of z, with a minus where a bit is not set.
+PRH_API const char* prh_signed_sums(std::int64_t n, std::int64_t n_bytes, const float* z, std::int64_t k,
+                                    const std::uint8_t* codes, float* sums);

@@ -1,0 +1,142 @@
+"""
+Binary indexes and their rows: ids, removal and merging, also where Faiss's own goes wrong.
+
+The *rows* of an index are its ids without an IDMap: what an IDMap's `id_map` maps to the caller's ids.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+from faiss.contrib.inspect_tools import get_invlist
+
+Ids = npt.NDArray[np.int64]
+
+
+def without_id_map(index: Any) -> tuple[Any, Any]:
+    """Return the index of rows, and the IDMap around it or None."""
+    index = faiss.downcast_IndexBinary(index)
+    if isinstance(index, faiss.IndexBinaryIDMap):
+        return faiss.downcast_IndexBinary(index.index), index
+    return index, None
+
+
+def storage_of(rows_index: Any) -> Any:
+    """Return the IndexBinaryFlat that holds the codes of an index row by row, or None."""
+    if isinstance(rows_index, (faiss.IndexBinaryHNSW, faiss.IndexBinaryMultiHash)):
+        rows_index = faiss.downcast_IndexBinary(rows_index.storage)
+    return rows_index if isinstance(rows_index, faiss.IndexBinaryFlat) else None
+
+
+def has_all_rows(rows_index: Any) -> bool:
+    """Whether the ids of an index are its rows: those of an IVF could be any."""
+    if not isinstance(rows_index, faiss.IndexBinaryIVF):
+        return True
+    rows = [get_invlist(rows_index.invlists, number)[0] for number in range(rows_index.nlist)]
+    return np.array_equal(np.sort(np.concatenate(rows)), np.arange(sum(map(len, rows))))
+
+
+def remove(index: Any, selector: Any) -> int:
+    """Remove what an IDSelector selects, and return how many there were."""
+    ivf, id_map = without_id_map(index)
+    if id_map is None or not isinstance(ivf, faiss.IndexBinaryIVF):
+        return int(index.remove_ids(selector))
+    # Faiss closes the gaps in the IDMap but not in the IVF, which then finds others' ids (1.8 to 1.15).
+    if ivf.direct_map.type != faiss.DirectMap.NoMap:
+        raise RuntimeError("vectors cannot be removed from an IDMap of an IVF with a direct map")
+    ids = faiss.vector_to_array(id_map.id_map)
+    kept = np.ones(len(ids), dtype=bool)
+    kept[selected(ids, selector)] = False
+    removed: int = ivf.remove_ids(selector_of_rows(id_map, selector))
+    new_row = np.cumsum(kept) - 1
+    for number in range(ivf.nlist):
+        size = ivf.invlists.list_size(number)
+        if size:
+            rows = faiss.rev_swig_ptr(ivf.invlists.get_ids(number), size)
+            rows[:] = new_row[rows]
+    _set_ids(id_map, ids[kept])
+    return removed
+
+
+def merge(index: Any, other: Any, add_id: int) -> None:
+    """Move all vectors of `other` to `index`, adding `add_id` to their ids where these are not positions."""
+    (rows_index, id_map), (other_rows, other_id_map) = without_id_map(index), without_id_map(other)
+    if type(rows_index) is not type(other_rows) or type(id_map) is not type(other_id_map) or index.d != other.d:
+        raise ValueError(f"{_kind(other)} of {other.d} bits cannot be merged into {_kind(index)} of {index.d} bits")
+    if id_map is not None:  # Faiss's does not renumber the rows of an IVF
+        ids, other_ids = faiss.vector_to_array(id_map.id_map), faiss.vector_to_array(other_id_map.id_map)
+        merge(rows_index, other_rows, len(ids))
+        _set_ids(id_map, np.concatenate([ids, other_ids + add_id]))
+        _set_ids(other_id_map, other_ids[:0])
+    elif isinstance(rows_index, faiss.IndexBinaryFlat):  # which Faiss does not merge
+        rows_index.add(other_rows.reconstruct_n(0, other_rows.ntotal))
+        other_rows.reset()
+    elif isinstance(rows_index, faiss.IndexBinaryIVF):  # which Faiss 1.8 refuses, and later ones do not compare
+        _check_same_lists(rows_index, other_rows)
+        rows_index.invlists.merge_from(other_rows.invlists, add_id)
+        rows_index.ntotal, other_rows.ntotal = rows_index.ntotal + other_rows.ntotal, 0
+    else:
+        index.merge_from(other, add_id)
+
+
+def _check_same_lists(ivf: Any, other: Any) -> None:
+    if faiss.DirectMap.NoMap != ivf.direct_map.type or faiss.DirectMap.NoMap != other.direct_map.type:
+        raise ValueError("an IVF with a direct map cannot be merged")
+    centroids, other_centroids = (storage_of(faiss.downcast_IndexBinary(one.quantizer)) for one in (ivf, other))
+    same = ivf.nlist == other.nlist and (centroids is None) == (other_centroids is None)
+    if same and centroids is not None:
+        same = np.array_equal(
+            centroids.reconstruct_n(0, centroids.ntotal), other_centroids.reconstruct_n(0, other_centroids.ntotal)
+        )
+    if not same:
+        raise ValueError("only an IVF with the same lists, from the same training, can be merged")
+
+
+def selected(ids: Ids, selector: Any) -> Ids:
+    """Return the positions of the ids that an IDSelector selects."""
+    # Faiss asks a selector from C++ only. A range search among equal vectors gives just its answer, on any Faiss.
+    zeros = faiss.IndexFlatL2(1)
+    zeros.add(np.zeros((len(ids), 1), dtype=np.float32))
+    translated = faiss.IDSelectorTranslated(_vector(ids), selector)
+    _, _, positions = zeros.range_search(
+        np.zeros((1, 1), np.float32), 1.0, params=faiss.SearchParameters(sel=translated)
+    )
+    return np.sort(positions)
+
+
+def selector_of_rows(id_map: Any, selector: Any) -> Any:
+    """Return an IDSelector of ids as one of rows."""
+    return selector if id_map is None else faiss.IDSelectorTranslated(id_map.id_map, selector)
+
+
+def ids_of_rows(id_map: Any, rows: Ids) -> Ids:
+    """Return the ids of rows; -1 stays."""
+    if id_map is None or id_map.ntotal == 0:
+        return rows
+    return pick(faiss.rev_swig_ptr(id_map.id_map.data(), id_map.ntotal), rows)
+
+
+def pick(ids: Ids, places: Ids) -> Ids:
+    return np.where(places < 0, -1, ids[places]) if len(ids) else places
+
+
+def _set_ids(id_map: Any, ids: Ids) -> None:
+    faiss.copy_array_to_vector(ids, id_map.id_map)
+    id_map.ntotal = len(ids)
+    if isinstance(id_map, faiss.IndexBinaryIDMap2):
+        id_map.construct_rev_map()
+
+
+def _vector(ids: Ids) -> Any:
+    vector = faiss.Int64Vector()
+    faiss.copy_array_to_vector(ids, vector)
+    return vector
+
+
+def _kind(index: Any) -> str:
+    rows_index, id_map = without_id_map(index)
+    name = type(rows_index).__name__
+    return name if id_map is None else f"{type(id_map).__name__} of {name}"
