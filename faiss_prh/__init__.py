@@ -6,6 +6,8 @@ from .index import IndexBinaryPreTransform
 from .learning import Parameters
 from .refine import IndexBinaryRefine
 from .rotation import PairwiseRotation
+from .stock import to_faiss
+from .storage import clone_index, deserialize_index, read_index, serialize_index, write_index
 from .transform import PRHTransform
 
 __all__ = [
@@ -15,5 +17,11 @@ __all__ = [
     "PRHTransform",
     "PairwiseRotation",
     "Parameters",
+    "clone_index",
+    "deserialize_index",
     "index_factory",
+    "read_index",
+    "serialize_index",
+    "to_faiss",
+    "write_index",
 ]
