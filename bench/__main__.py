@@ -1,8 +1,10 @@
 import argparse
+from pathlib import Path
 
-from bench import encode, train
+from bench import encode, search, train
+from bench.report import Options
 
-COMMANDS = {"encode": encode, "train": train}
+COMMANDS = {"encode": encode, "train": train, "search": search}
 
 
 def main() -> None:
@@ -11,8 +13,10 @@ def main() -> None:
     for name, module in COMMANDS.items():
         command = commands.add_parser(name, help=module.__doc__)
         command.add_argument("--quick", action="store_true", help="small sizes: to see that it runs, not to quote")
+        command.add_argument("--data", type=Path, metavar="PATH", help="a folder or file with data sets")
+        command.add_argument("--output", type=Path, metavar="DIR", help="where to write the figures as JSON and a plot")
     arguments = parser.parse_args()
-    COMMANDS[arguments.command].run(quick=arguments.quick)
+    COMMANDS[arguments.command].run(Options(arguments.quick, arguments.data, arguments.output))
 
 
 if __name__ == "__main__":

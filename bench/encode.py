@@ -7,7 +7,8 @@ from functools import partial
 import faiss
 import numpy as np
 
-from bench.timing import interleaved, print_table, thread_counts, threads, versus
+from bench.report import Options, print_table, versus
+from bench.timing import interleaved, thread_counts, threads
 from faiss_prh import PRHTransform
 
 # Dimension: at least this many times faster than ITQ, Hadamard and BPBC, and at most so many times a copy.
@@ -83,7 +84,8 @@ def batch_rivals(x: np.ndarray, rng: np.random.Generator) -> dict[str, Callable[
     return rivals
 
 
-def run(quick: bool) -> None:
+def run(options: Options) -> None:
+    quick = options.quick
     rng = np.random.default_rng(0)
     values, repeats = (1 << 20, 3) if quick else (1 << 25, 7)
     print("Codes of a batch, µs a vector. PRH: ⌈log2 d⌉ isotropic layers; default: PRHTransform's defaults.")

@@ -1,9 +1,9 @@
-"""Rivals timed side by side, and tables of what came out."""
+"""Rivals timed side by side."""
 
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import faiss
@@ -52,18 +52,3 @@ def _timed(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
-
-
-def versus(ratio: float, target: float | None, *, at_most: bool = False) -> str:
-    """Return a ratio and, where there is one, the target it is to reach."""
-    text = f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.0f}x"
-    if target is None:
-        return text
-    reached = ratio <= target if at_most else ratio >= target
-    return f"{text} ({'≤' if at_most else '≥'}{target:g}{'' if reached else ' MISSED'})"
-
-
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
-    for row in (header, ["-" * width for width in widths], *rows):
-        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)), flush=True)

@@ -10,7 +10,8 @@ from pathlib import Path
 import faiss
 import numpy as np
 
-from bench.timing import interleaved, print_table, thread_counts, threads, versus
+from bench.report import Options, print_table, versus
+from bench.timing import interleaved, thread_counts, threads
 from faiss_prh import PRHTransform
 
 # d, training vectors, at least this many times faster, than what.
@@ -57,7 +58,8 @@ def print_peak_memory(d: int, m: int) -> None:
     print(int(peak[1]) * 1024 / x.nbytes)
 
 
-def run(quick: bool) -> None:
+def run(options: Options) -> None:
+    quick = options.quick
     print("Seconds to train. PRH: ⌈log2 d⌉ isotropic layers; default: PRHTransform's defaults.\n")
     rows = []
     for d, m, target, rival in QUICK_CASES if quick else CASES:

@@ -20,13 +20,22 @@ def behind(chain: Sequence[Any], inside: Any) -> Any:
 
 def with_ids(kind: str, inside: Any, ids: npt.NDArray[np.int64]) -> Any:
     """Return an IndexIDMap or IndexIDMap2 that gives ids to the vectors of an index."""
-    # Faiss makes one only around an empty index.
-    index = getattr(faiss, kind)(faiss.IndexFlat(inside.d, inside.metric_type))
+    index = _around(getattr(faiss, kind)(faiss.IndexFlat(inside.d, inside.metric_type)), inside, ids)
+    if isinstance(index, faiss.IndexIDMap2):
+        index.construct_rev_map()
+    return index
+
+
+def binary_with_ids(inside: Any, ids: npt.NDArray[np.int64]) -> Any:
+    """Return an IndexBinaryIDMap that gives ids to the codes of an index."""
+    return _around(faiss.IndexBinaryIDMap(faiss.IndexBinaryFlat(inside.d)), inside, ids)
+
+
+def _around(index: Any, inside: Any, ids: npt.NDArray[np.int64]) -> Any:
+    """Put an IDMap around another index. Faiss makes one only around an empty one."""
     index.index, index.ntotal, index.is_trained = inside, inside.ntotal, inside.is_trained
     index.referenced_objects = [inside]
     faiss.copy_array_to_vector(ids, index.id_map)
-    if isinstance(index, faiss.IndexIDMap2):
-        index.construct_rev_map()
     return index
 
 

@@ -203,9 +203,10 @@ def _from_lists(ivf: Any, places: Ids) -> tuple[Ids, Codes]:
     missing = places < 0
     numbers, offsets = np.where(missing, 0, places >> 32), places & 0xFFFFFFFF
     ids_at, codes_at = np.zeros((2, ivf.nlist), dtype=np.int64)
-    for number in np.unique(numbers[~missing]):
-        ids_at[number] = int(ivf.invlists.get_ids(int(number)))
-        codes_at[number] = int(ivf.invlists.get_codes(int(number)))
+    is_used = np.zeros(ivf.nlist, dtype=bool)
+    is_used[numbers[~missing]] = True
+    for number in np.flatnonzero(is_used).tolist():
+        ids_at[number], codes_at[number] = int(ivf.invlists.get_ids(number)), int(ivf.invlists.get_codes(number))
     ids = _native.gather(np.where(missing, 0, ids_at[numbers] + 8 * offsets), 8).view(np.int64)[..., 0]
     found = _native.gather(np.where(missing, 0, codes_at[numbers] + ivf.code_size * offsets), ivf.code_size)
     return np.where(missing, -1, ids), found

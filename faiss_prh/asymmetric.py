@@ -106,7 +106,9 @@ class IndexBinaryAsymmetric(ReRanked):
         if isinstance(other, IndexBinaryAsymmetric) and other._scale != self._scale:
             raise ValueError("only an index with the same scale of norms, from the same training, can be merged")
         super().merge_from(other, add_id)
-        _binary.merge(self._beside, other._beside, 0)  # type: ignore[attr-defined]
+
+    def _merge_beside(self, beside: Any) -> None:
+        _binary.merge(self._beside, beside, 0)
 
     def _transformed(self, vectors: npt.NDArray[np.generic]) -> Iterator[Floats]:
         return (self.chain[-1].apply(block) for block in self._before_last(vectors))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from . import _binary, _search
 from ._arrays import float32_blocks
+from ._composites import binary_with_ids
 from .index import Codes, Ids, IndexBinaryPreTransform, as_count, as_ids, as_selector
 
 Floats = npt.NDArray[np.float32]
@@ -35,9 +36,7 @@ class ReRanked(IndexBinaryPreTransform):
 
     def __init__(self, transforms: Any, index: Any, beside: Any, k_factor: float) -> None:
         super().__init__(transforms, index)
-        # An IVF keeps the ids it is given; behind an IDMap it is given rows. But it is the caller who sees `index`.
-        is_ivf = index.ntotal == 0 and isinstance(faiss.downcast_IndexBinary(index), faiss.IndexBinaryIVF)
-        self._stand_beside(faiss.IndexBinaryIDMap(index) if is_ivf else index, beside, k_factor)
+        self._stand_beside(index, beside, k_factor)
         if index.ntotal or beside.ntotal:
             raise ValueError("re-ranking begins with empty indexes")
 
@@ -45,8 +44,8 @@ class ReRanked(IndexBinaryPreTransform):
     def _restored(cls, chain: Any, keyed: Any, beside: Any, k_factor: float, has_own_id_map: bool) -> Any:
         """Return an index of parts that come from a file."""
         rows_index, id_map = _binary.without_id_map(keyed)
-        if has_own_id_map and (id_map is None or not isinstance(rows_index, faiss.IndexBinaryIVF)):
-            raise ValueError("an IVF that keeps rows must be behind an IDMap")
+        if has_own_id_map and id_map is None:
+            raise ValueError("an index that keeps rows must be behind an IDMap")
         if beside.ntotal != keyed.ntotal or not _binary.has_all_rows(rows_index):
             raise ValueError("the rows of a re-ranked index do not fit")
         self = cls.__new__(cls)
@@ -69,6 +68,16 @@ class ReRanked(IndexBinaryPreTransform):
     @property
     def _has_own_id_map(self) -> bool:
         return self._id_index is not self.index
+
+    def _take_ids(self) -> None:
+        """
+        Make ids something else than rows.
+
+        An IVF or a Hash would keep whatever ids it is given. Behind an IDMap it is given rows; the caller goes on seeing
+        it as `index`.
+        """
+        if not self._has_own_id_map and isinstance(self.index, (faiss.IndexBinaryIVF, faiss.IndexBinaryHash)):
+            self._id_index = binary_with_ids(self.index, np.arange(self.ntotal))
 
     @property
     def k_factor(self) -> float:
@@ -122,6 +131,7 @@ class ReRanked(IndexBinaryPreTransform):
     def remove_ids(self, ids: Any) -> int:
         """Remove vectors by an array of ids or an IDSelector, and return how many there were."""
         selector = as_selector(ids)
+        self._take_ids()
         rows_index, id_map = _binary.without_id_map(self._keyed)
         if not isinstance(rows_index, (faiss.IndexBinaryFlat, faiss.IndexBinaryIVF)):
             raise RuntimeError(f"vectors cannot be removed from {type(rows_index).__name__}")
@@ -135,12 +145,24 @@ class ReRanked(IndexBinaryPreTransform):
         super().reset()
         self._beside.reset()
 
+    def merge_from(self, other: IndexBinaryPreTransform, add_id: int = 0) -> None:
+        """Move all vectors of another such index with the same transforms here, adding `add_id` to their ids."""
+        if isinstance(other, ReRanked):
+            self._take_ids()
+            other._take_ids()
+        super().merge_from(other, add_id)
+        self._merge_beside(other._beside)  # type: ignore[attr-defined]
+
+    def _merge_beside(self, beside: Any) -> None:
+        raise NotImplementedError
+
     def _add(self, x: npt.ArrayLike, ids: npt.ArrayLike | None) -> None:
         if not self.is_trained:
             raise RuntimeError("the index is not trained: call train(x) first")
         vectors, before = self._checked(x), self.ntotal
         if ids is not None:
             ids = as_ids(ids, len(vectors))
+            self._take_ids()
         elif self._has_own_id_map:
             ids = np.arange(before, before + len(vectors))
         try:
@@ -238,7 +260,9 @@ class IndexBinaryRefine(ReRanked):
         if isinstance(other, IndexBinaryRefine):
             self.refine_index.check_compatible_for_merge(other.refine_index)
         super().merge_from(other, add_id)
-        self.refine_index.merge_from(other._beside)  # type: ignore[attr-defined]
+
+    def _merge_beside(self, beside: Any) -> None:
+        self.refine_index.merge_from(beside)
 
     def _add_beside(self, vectors: npt.NDArray[np.generic]) -> Codes:
         codes = self.encode(vectors)
@@ -248,6 +272,7 @@ class IndexBinaryRefine(ReRanked):
 
     def _shortlist(self, vectors: Floats, k: int, params: Any) -> tuple[Floats, Ids]:
         _, rows = _search.search_rows(self._keyed, self.encode(vectors), k, params)
+        rows[rows >= self.ntotal] = -1  # from a hash or a graph in a forged file: C++ does not look
         distances = np.empty(rows.shape, dtype=np.float32)
         if isinstance(self.refine_index, faiss.IndexFlat):
             x, D, I = (faiss.swig_ptr(array) for array in (vectors, distances, rows))

@@ -283,6 +283,22 @@ def test_ids_where_there_can_be_none_change_nothing():
     assert index.ntotal == index.refine_index.ntotal == len(XB)
 
 
+@pytest.mark.parametrize("kind", ["BIVF8", "BHash8"])
+def test_ids_that_the_binary_index_would_keep_itself(kind):
+    index = filled(f"PRH,{kind},RFlat")
+    assert (index.search(XB, 1)[1][:, 0] == np.arange(len(XB))).all()
+    index.add_with_ids(XT, np.arange(len(XT)) * 10**9 + 5000)
+    index.add(XQ)
+    assert (index.search(XB, 1)[1][:, 0] == np.arange(len(XB))).all()
+    assert (index.search(XT, 1)[1][:, 0] == np.arange(len(XT)) * 10**9 + 5000).all()
+    assert (index.search(XQ, 1)[1][:, 0] == np.arange(len(XQ)) + len(XB) + len(XT)).all()
+
+
+def test_an_ivf_keeps_one_byte_a_vector_more():
+    sizes = [len(faiss_prh.serialize_index(filled(f"PRH,BIVF8{refine}"))) for refine in ("", ",RAsym")]
+    assert len(XB) <= sizes[1] - sizes[0] < len(XB) + 500
+
+
 def test_only_what_was_trained_alike_is_merged():
     first, second = filled("PRH,BFlat,RAsym"), faiss_prh.index_factory(D, "PRH,BFlat,RAsym")
     second.chain[0] = first.chain[0]

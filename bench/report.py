@@ -1,0 +1,48 @@
+"""What an experiment leaves: a table on the terminal, figures as JSON, and a plot."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+@dataclass
+class Options:
+    """What the command line asked for."""
+
+    quick: bool
+    data: Path | None
+    output: Path | None
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
+    for row in (header, ["-" * width for width in widths], *rows):
+        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)), flush=True)
+
+
+def versus(ratio: float, target: float | None, *, at_most: bool = False) -> str:
+    """Return a ratio and, where there is one, the target it is to reach."""
+    text = f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.0f}x"
+    if target is None:
+        return text
+    reached = ratio <= target if at_most else ratio >= target
+    return f"{text} ({'≤' if at_most else '≥'}{target:g}{'' if reached else ' MISSED'})"
+
+
+def save(output: Path | None, name: str, results: Any, figure: Any) -> None:
+    """Write results as JSON and a figure as PNG to the folder, if one was named."""
+    if output is None:
+        return
+    output.mkdir(parents=True, exist_ok=True)
+    (output / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
+    figure.savefig(output / f"{name}.png", dpi=150, bbox_inches="tight")
+    print(f"\nWritten: {output / name}.json and .png")
+
+
+def recall(found: np.ndarray, truth: np.ndarray) -> float:
+    """Return the share of the true neighbours that is among what was found."""
+    return float(np.mean([np.isin(true, mine).mean() for mine, true in zip(found, truth, strict=True)]))

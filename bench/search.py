@@ -1,0 +1,177 @@
+"""Search and adding beside raw binary indexes; recall and speed of PRH, ITQ and RaBitQ, with and without re-ranking."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any
+
+import faiss
+import matplotlib.pyplot as plt
+import numpy as np
+from tqdm import tqdm
+
+import faiss_prh
+from bench.datasets import Dataset, load, synthetic
+from bench.report import Options, print_table, recall, save, versus
+from bench.timing import interleaved
+
+K = 10
+SHORTLIST = 10
+SEARCH_TARGET, ADD_TARGET = 1.05, 1.10
+RABITQ_TARGET = 0.02
+OVERHEAD_SIZES = [(1_000_000, 128), (200_000, 768)]
+QUICK_OVERHEAD_SIZES = [(20_000, 128)]
+SMALLEST = 10_000  # below, lists and graphs have nothing to speed up
+
+
+def run(options: Options) -> None:
+    print(f"{faiss.omp_get_max_threads()} threads.\n")
+    overhead(options.quick)
+    datasets = load(options.data) if options.data else [synthetic(128, 20_000, 100_000, 1000)]
+    if options.quick:
+        datasets = [dataset.first(2000, 10_000, 100) for dataset in datasets[:1]]
+    results = {dataset.name: table(dataset, options.quick) for dataset in datasets if len(dataset.base) >= SMALLEST}
+    save(options.output, "search", {name: list(map(asdict, points)) for name, points in results.items()}, plot(results))
+
+
+def overhead(quick: bool) -> None:
+    """Print what the wrapper costs beside codes made ready and a raw index."""
+    print("Seconds through IndexBinaryPreTransform, and by hand: encode, then the raw index.\n")
+    rows = []
+    for n, d in QUICK_OVERHEAD_SIZES if quick else OVERHEAD_SIZES:
+        rng = np.random.default_rng(0)
+        x, xq = (rng.standard_normal((m, d), dtype=np.float32) for m in (n, 1000))
+        prh = faiss_prh.PRHTransform(d)
+        prh.train(x[:10_000])
+        for description in ("BFlat", "BIVF256"):
+            index = faiss_prh.index_factory(d, f"PRH,{description}")
+            index.chain[0] = prh
+            index.train(x[:20_000])
+            raw = faiss.clone_binary_index(index.index)
+            codes = prh.encode(xq)
+
+            def add_by_hand(raw: Any = raw, prh: Any = prh, x: np.ndarray = x) -> None:
+                raw.reset()
+                raw.add(prh.encode(x))
+
+            def add(index: Any = index, x: np.ndarray = x) -> None:
+                index.reset()
+                index.add(x)
+
+            adding = interleaved({"ours": add, "by hand": add_by_hand}, repeats=3 if quick else 9)
+            for one in (index.index, raw):
+                if description != "BFlat":
+                    one.nprobe = 16
+            searching = interleaved(
+                {"ours": partial(index.search, xq, K), "raw": partial(raw.search, codes, K)}, repeats=3 if quick else 15
+            )
+            rows.append(
+                [
+                    f"{n} x {d} {description}",
+                    f"{adding['ours']:.3f}",
+                    f"{adding['by hand']:.3f}",
+                    versus(adding["ours"] / adding["by hand"], None if quick else ADD_TARGET, at_most=True),
+                    f"{searching['ours']:.4f}",
+                    f"{searching['raw']:.4f}",
+                    versus(searching["ours"] / searching["raw"], None if quick else SEARCH_TARGET, at_most=True),
+                ]
+            )
+    print_table(["index", "add", "by hand", "ratio", "search 1000", "raw", "ratio"], rows)
+
+
+@dataclass
+class Point:
+    """One way to search."""
+
+    index: str
+    setting: str
+    recall: float
+    queries_per_second: float
+    bytes_per_vector: float
+
+
+def table(dataset: Dataset, quick: bool) -> list[Point]:
+    """Measure and print every way to search a data set."""
+    print(f"\n{dataset.name}: {len(dataset.base)} vectors of {dataset.d} dimensions, {len(dataset.query)} queries.")
+    print(f"Recall: share of the {K} nearest among the {K} found. Re-ranked: a shortlist of {SHORTLIST} x {K}.\n")
+    truth = dataset.neighbours(K)
+    points = []
+    for description, index, per_vector in tqdm(indexes(dataset, quick), desc=dataset.name, total=20, leave=False):
+        ways = settings(index, dataset.query, quick)
+        for setting, search in ways.items():
+            found = search()[1]
+            seconds = interleaved({setting: search}, repeats=1 if quick else 3)[setting]
+            points.append(Point(description, setting, recall(found, truth), len(truth) / seconds, per_vector))
+    print_table(
+        ["index", "setting", f"recall@{K}", "queries/s", "bytes/vector"],
+        [
+            [p.index, p.setting, f"{p.recall:.3f}", f"{p.queries_per_second:.0f}", f"{p.bytes_per_vector:.1f}"]
+            for p in points
+        ],
+    )
+    ours, theirs = (next(p for p in points if p.index == name) for name in ("PRH,BFlat,RAsym", "RR,RaBitQ"))
+    verdict = "" if ours.recall >= theirs.recall - RABITQ_TARGET else " MISSED"
+    print(
+        f"\nRAsym {ours.recall:.3f} with {ours.bytes_per_vector:.0f} bytes a vector, RaBitQ {theirs.recall:.3f} "
+        f"with {theirs.bytes_per_vector:.0f} (at most {RABITQ_TARGET} below{verdict})."
+    )
+    return points
+
+
+def indexes(dataset: Dataset, quick: bool) -> Iterator[tuple[str, Any, float]]:
+    """Yield descriptions, filled indexes, and the bytes that a vector takes in their files."""
+    d, n_lists = dataset.d, 32 if quick else 256
+    encoders = {"PRH": faiss_prh.PRHTransform(d), f"ITQ{d}": faiss.ITQTransform(d, d, False)}
+    for name, encoder in encoders.items():
+        encoder.train(dataset.train)
+        for base in ("BFlat", f"BIVF{n_lists}", "BHNSW16"):
+            for refine in ("", ",RAsym", ",RFlat"):
+                index = faiss_prh.index_factory(d, f"PRH,{base}{refine}")
+                index.chain[0] = encoder
+                index.train(dataset.train)
+                yield f"{name},{base}{refine}", *filled(index, dataset)
+    for description in ("RR,RaBitQ", f"RR,IVF{n_lists},RaBitQ"):
+        index = faiss.index_factory(d, description)
+        index.train(dataset.train)
+        yield description, *filled(index, dataset)
+
+
+def filled(index: Any, dataset: Dataset) -> tuple[Any, float]:
+    empty = len(faiss_prh.serialize_index(index))
+    index.add(dataset.base)
+    return index, (len(faiss_prh.serialize_index(index)) - empty) / len(dataset.base)
+
+
+def settings(index: Any, xq: np.ndarray, quick: bool) -> dict[str, Callable[[], Any]]:
+    """Return the ways to search an index, by name."""
+    if hasattr(index, "k_factor"):
+        index.k_factor = SHORTLIST
+    inner = getattr(index, "index", index)
+    if isinstance(inner, faiss.Index):
+        inner = faiss.downcast_index(inner)
+    if hasattr(inner, "nprobe"):
+        holder, name, values = inner, "nprobe", (4,) if quick else (1, 4, 16, 64)
+    elif hasattr(inner, "hnsw"):
+        holder, name, values = inner.hnsw, "efSearch", (64,) if quick else (16, 64, 256)
+    else:
+        return {"": partial(index.search, xq, K)}
+
+    def search_with(value: int) -> Any:
+        setattr(holder, name, value)
+        return index.search(xq, K)
+
+    return {f"{name} {value}": partial(search_with, value) for value in values}
+
+
+def plot(results: dict[str, list[Point]]) -> Any:
+    """Draw recall against speed, a panel for each data set."""
+    figure, panels = plt.subplots(1, len(results), figsize=(7 * len(results), 5), squeeze=False)
+    for panel, (name, points) in zip(panels[0], results.items(), strict=True):
+        for index in dict.fromkeys(point.index for point in points):
+            curve = [point for point in points if point.index == index]
+            style = {"P": "o-", "I": "s--", "R": "^:"}[index[0]]
+            panel.plot([p.recall for p in curve], [p.queries_per_second for p in curve], style, label=index, ms=4)
+        panel.set(title=name, xlabel=f"recall, {K} of {K}", ylabel="queries per second", yscale="log")
+        panel.grid(alpha=0.3)
+    panels[0][-1].legend(fontsize=7, bbox_to_anchor=(1.02, 1), loc="upper left")
+    return figure
