@@ -73,8 +73,8 @@ class ReRanked(IndexBinaryPreTransform):
         """
         Make ids something else than rows.
 
-        An IVF or a Hash would keep whatever ids it is given. Behind an IDMap it is given rows; the caller goes on seeing
-        it as `index`.
+        An IVF or a Hash would keep whatever ids it is given. Behind an IDMap it is given rows; the caller goes on
+        seeing it as `index`.
         """
         if not self._has_own_id_map and isinstance(self.index, (faiss.IndexBinaryIVF, faiss.IndexBinaryHash)):
             self._id_index = binary_with_ids(self.index, np.arange(self.ntotal))
