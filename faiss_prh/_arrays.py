@@ -30,10 +30,11 @@ def float32_blocks(x: npt.NDArray[np.generic], block_values: int | None = None) 
     step = max(1, (block_values or BLOCK_VALUES) // x.shape[1])
     if x.dtype == np.float32 and len(x) <= step:  # a single query must not wait for what follows
         return (np.ascontiguousarray(x, dtype=np.float32),)
-    return (_as_float32(x[first : first + step]) for first in range(0, len(x), step))
+    return (as_float32(x[first : first + step]) for first in range(0, len(x), step))
 
 
-def _as_float32(x: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
+def as_float32(x: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
+    """Return an array as a contiguous one of single precision."""
     with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is reported as such
         return np.ascontiguousarray(x, dtype=np.float32)
 

@@ -18,7 +18,8 @@ Ids = npt.NDArray[np.int64]
 
 def without_id_map(index: Any) -> tuple[Any, Any]:
     """Return the index of rows, and the IDMap around it or None."""
-    index = faiss.downcast_IndexBinary(index)
+    if type(index) is faiss.IndexBinary:  # what an attribute of another index shows; Shards would only lose their type
+        index = faiss.downcast_IndexBinary(index)
     if isinstance(index, faiss.IndexBinaryIDMap):
         return faiss.downcast_IndexBinary(index.index), index
     return index, None

@@ -135,6 +135,7 @@ class RecordReader:
         owner = self._faiss(faiss.read_VectorTransform)
         transform = faiss.downcast_VectorTransform(owner)
         transform.owner = owner  # which deletes it in the end
+        _check_transform(transform)
         return transform
 
     def prh_transform(self, kind: str, size: int) -> PRHTransform:
@@ -202,6 +203,18 @@ _READERS: dict[str, Callable[..., Any]] = {
 }
 INDEXES = frozenset(_READERS) - {"faiss.VectorTransform", "PRHTransform"}
 _FLOAT_INDEXES = frozenset(name for name in INDEXES if "Binary" not in name)
+
+
+def _check_transform(transform: Any) -> None:
+    """Refuse a Faiss transform that would read outside its arrays: Faiss looks at none of this."""
+    if isinstance(transform, faiss.LinearTransform) and transform.is_trained:
+        sizes = transform.A.size(), transform.b.size()
+        if sizes != (transform.d_in * transform.d_out, transform.d_out if transform.have_bias else 0):
+            raise ValueError("a damaged index file: a linear transform of another size than it says")
+    if isinstance(transform, faiss.RemapDimensionsTransform):
+        places = faiss.vector_to_array(transform.map)
+        if len(places) != transform.d_out or (places < -1).any() or (places >= transform.d_in).any():
+            raise ValueError("a damaged index file: dimensions that do not exist")
 
 
 def _has_prh(index: Any) -> bool:

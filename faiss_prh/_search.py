@@ -23,29 +23,38 @@ MISSING = np.iinfo(np.int32).max
 def search(index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Ids]:
     """Search any binary index, with a filter on IVF as well."""
     rows_index, id_map = without_id_map(index)
-    params = _of_kind(rows_index, params)
-    if params is None or not _needs_help(rows_index, params):
-        D, I = index.search(codes, k, **({} if params is None else {"params": params}))
-        D[I < 0] = MISSING  # Faiss's HNSW puts the least integer there, the others the greatest
+    if params is None:
+        D, I = index.search(codes, k)
+        D[I == -1] = MISSING  # Faiss's HNSW puts the least integer there, the others the greatest
         return D, I
-    params = _of_rows(params, id_map)
+    # By rows and with a copy of the parameters: Faiss's IDMap would change those that other threads are using.
+    D, rows = _search_with(rows_index, codes, k, _of_rows(_checked(params), id_map))
+    D[rows == -1] = MISSING
+    return D, ids_of_rows(id_map, rows)
+
+
+def _search_with(rows_index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Ids]:
+    own = _of_kind(rows_index, params)
+    if not _needs_help(rows_index, own):
+        D, I = rows_index.search(codes, k, params=own)
+        return D, I
     if isinstance(rows_index, faiss.IndexBinaryIVF):
-        D, I = _search_lists(*_probed(rows_index, codes, params), codes, k, params, False)
-    else:
-        part, rows = _allowed_rows(rows_index, params)
-        D, places = part.search(codes, k)
-        I = pick(rows, places)
-    return D, ids_of_rows(id_map, I)
+        return _search_lists(*_probed(rows_index, codes, params), codes, k, params, False)
+    part, rows = _allowed_rows(rows_index, params)
+    D, places = part.search(codes, k)
+    return D, pick(rows, places)
 
 
 def range_search(index: Any, codes: Codes, radius: int, params: Any) -> Range:
     """Search any binary index that can for what is nearer than a radius, with a filter on IVF as well."""
     rows_index, id_map = without_id_map(index)
-    if params is None or not _needs_help(rows_index, params):
-        found: Range = index.range_search(codes, radius, **({} if params is None else {"params": params}))
+    if params is None:
+        found: Range = index.range_search(codes, radius)
         return found
-    params = _of_rows(params, id_map)
-    if isinstance(rows_index, faiss.IndexBinaryIVF):
+    params = _of_rows(_checked(params), id_map)
+    if not _needs_help(rows_index, params):
+        limits, D, I = rows_index.range_search(codes, radius, params=params)
+    elif isinstance(rows_index, faiss.IndexBinaryIVF):
         part, lists, coarse = _probed(rows_index, codes, params)
         limits, D, I = part.range_search_preassigned(codes, radius, lists, coarse)
     else:
@@ -58,13 +67,15 @@ def range_search(index: Any, codes: Codes, radius: int, params: Any) -> Range:
 def search_rows(index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Ids]:
     """Search the rows of any binary index. A filter is still one of ids."""
     rows_index, id_map = without_id_map(index)
-    return search(rows_index, codes, k, _of_rows(params, id_map))
+    of_rows = _of_rows(params, id_map)
+    D, rows = search(rows_index, codes, k, of_rows)
+    return D, _known(rows, rows_index)
 
 
 def search_rows_and_codes(index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Ids, Codes]:
     """Search the rows, and return the codes found as well: zeros where there is none."""
     rows_index, id_map = without_id_map(index)
-    params = _of_rows(params, id_map)
+    params = _of_rows(_checked(params), id_map)
     if isinstance(rows_index, faiss.IndexBinaryIVF):
         part, lists, coarse = _probed(rows_index, codes, params)
         D, places = _search_lists(part, lists, coarse, codes, k, params, True)
@@ -73,9 +84,28 @@ def search_rows_and_codes(index: Any, codes: Codes, k: int, params: Any) -> tupl
     if flat is None:
         raise ValueError(f"{type(rows_index).__name__} does not give its codes back")
     D, rows = search(rows_index, codes, k, params)
-    size = rows_index.code_size
+    rows, size = _known(rows, rows_index), rows_index.code_size
     addresses = np.where(rows < 0, 0, int(flat.xb.data() or 0) + rows * size)  # data() of nothing is None
     return D, rows, _native.gather(addresses, size)
+
+
+def inner_params(params: Any, name: str) -> Any:
+    """Return the parameters that are an attribute of others as what they are: Faiss shows plain SearchParameters."""
+    shown = getattr(params, name)
+    kept = [*getattr(params, "_sp_field_refs", {}).values(), *getattr(params, "referenced_objects", ())]
+    same = [one for one in kept if isinstance(one, faiss.SearchParameters) and int(one.this) == int(shown.this)]
+    return same[0] if shown is not None and same else shown
+
+
+def _known(rows: Ids, rows_index: Any) -> Ids:
+    """Return rows without those that do not exist: a hash after a reset (Faiss 1.8) or a forged file has some."""
+    return np.where(rows < rows_index.ntotal, rows, -1)
+
+
+def _checked(params: Any) -> Any:
+    if params is not None and not isinstance(params, faiss.SearchParameters):
+        raise TypeError(f"params must be faiss.SearchParameters, not {type(params).__name__}")
+    return params
 
 
 def _is_filtered(params: Any) -> bool:
@@ -87,6 +117,8 @@ def _needs_help(rows_index: Any, params: Any) -> bool:
     if isinstance(rows_index, faiss.IndexBinaryIVF):
         return True  # it takes no filter, and before 1.14 no parameters at all
     kind = type(rows_index)
+    if kind in (faiss.IndexBinaryShards, faiss.IndexBinaryReplicas) and _is_filtered(params):
+        raise RuntimeError(f"{kind.__name__} gives a filter to parts with ids of their own: filter what it finds")
     if _TAKES_PARAMS.get(kind, _TAKES_PARAMS[faiss.IndexBinaryFlat]):
         return False
     if kind in _TAKES_PARAMS and _is_filtered(params):
@@ -145,16 +177,17 @@ def _probed(ivf: Any, codes: Codes, params: Any) -> tuple[Any, Ids, Distances]:
     """
     nprobe, quantizer_params = ivf.nprobe, None
     if isinstance(params, faiss.SearchParametersIVF):
-        nprobe, quantizer_params = params.nprobe, params.quantizer_params
+        nprobe, quantizer_params = params.nprobe, inner_params(params, "quantizer_params")
     nprobe = min(nprobe, ivf.nlist)
+    if nprobe < 1:
+        raise ValueError("nprobe must be at least 1")
     coarse, lists = search(ivf.quantizer, codes, nprobe, quantizer_params)
     if not _is_filtered(params):
         return _with_nprobe(ivf, nprobe), lists, coarse
     if getattr(params, "max_codes", 0):
         raise ValueError("a filter and max_codes do not go together")
     numbers, places = np.unique(lists, return_inverse=True)
-    part = _allowed_lists(ivf, [int(number) for number in numbers if number >= 0], params.sel)
-    part.nprobe = nprobe
+    part = _allowed_lists(ivf, [int(number) for number in numbers if number >= 0], params.sel, nprobe)
     absent = int((numbers < 0).sum())  # -1, where the quantizer found fewer lists, stands before the others
     return part, places.reshape(lists.shape).astype(np.int64) - absent, coarse
 
@@ -169,14 +202,14 @@ def _with_nprobe(ivf: Any, nprobe: int) -> Any:
     return part
 
 
-def _allowed_lists(ivf: Any, numbers: list[int], selector: Any) -> Any:
+def _allowed_lists(ivf: Any, numbers: list[int], selector: Any, nprobe: int) -> Any:
     """Return an IVF of what a filter allows of some lists, in their order."""
     contents = [get_invlist(ivf.invlists, number) for number in numbers]
     ids = np.concatenate([np.empty(0, np.int64), *(list_ids for list_ids, _ in contents)])
     allowed = np.zeros(len(ids), dtype=bool)
     allowed[selected(ids, selector)] = True
-    part = faiss.IndexBinaryIVF(ivf.quantizer, ivf.d, max(1, len(contents)))
-    part.use_heap, part.ntotal = ivf.use_heap, int(allowed.sum())
+    part = faiss.IndexBinaryIVF(ivf.quantizer, ivf.d, max(nprobe, len(contents)))  # fewer lists: fewer are probed
+    part.nprobe, part.use_heap, part.ntotal = nprobe, ivf.use_heap, int(allowed.sum())
     end = 0
     for number, (list_ids, list_codes) in enumerate(contents):
         begin, end = end, end + len(list_ids)

@@ -125,7 +125,7 @@ class IndexBinaryAsymmetric(ReRanked):
         self._beside.add(self._scale.to_bytes(norms)[:, None])
         return codes
 
-    def _shortlist(self, vectors: Floats, k: int, params: Any) -> tuple[Floats, Ids]:
+    def _shortlist(self, vectors: Floats, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
         if self._scale is None:
             raise RuntimeError("the index is not trained: call train(x) first")
         z = np.zeros((len(vectors), self.index.d), dtype=np.float32)  # as many values as there are bits
@@ -136,7 +136,8 @@ class IndexBinaryAsymmetric(ReRanked):
         signs = packed_signs(z[:, : self.chain[-1].d_out])
         _, rows, codes = _search.search_rows_and_codes(self._keyed, signs, k, params)
         if self.ntotal == 0:
-            return np.zeros(rows.shape, dtype=np.float32), rows
+            return np.zeros(rows.shape, dtype=np.float32), rows, codes
         norms = self._scale.norms(faiss.rev_swig_ptr(self._beside.xb.data(), self.ntotal)[rows])
         products = norms * _native.signed_sums(z, codes)
-        return np.einsum("qd,qd->q", z, z)[:, None] + norms * norms - 2 * self._scale.reach * products, rows
+        distances = np.einsum("qd,qd->q", z, z)[:, None] + norms * norms - 2 * self._scale.reach * products
+        return distances, rows, codes

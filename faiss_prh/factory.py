@@ -11,11 +11,16 @@ from ._composites import behind
 from .asymmetric import IndexBinaryAsymmetric
 from .index import IndexBinaryPreTransform
 from .refine import IndexBinaryRefine
+from .rotation import checked_dimension
 from .transform import PRHTransform
 
 _FAISS_TRANSFORM = re.compile(r"PCAW?R?\d+|L2[nN]orm|RR\d*|HR\d*|ITQ\d*|OPQ\d+(_\d+)?|Pad\d+")
 _PRH = re.compile(r"PRH(?P<bits>\d+)?(\((?P<n_iso>\d+)(,(?P<n_pca>\d+)(,(?P<tilt>\d*\.?\d+))?)?\))?")
-_BINARY = re.compile(r"BFlat|BIVF(?P<nlist>\d+[kM]?)(_HNSW\d*)?|BHNSW\d*|BHash(\d+x)?\d+")
+_REDUCTION = re.compile(r"(?:PCAW?R?|ITQ)(\d+)")
+_BINARY = re.compile(
+    r"BFlat|BIVF(?P<nlist>\d+[kM]?)(_HNSW(?P<coarse_links>\d*))?|BHNSW(?P<links>\d*)"
+    r"|BHash((?P<tables>\d+)x)?(?P<hash_bits>\d+)"
+)
 _BINARY_FORMS = "BFlat, BIVF<lists>, BIVF<lists>_HNSW<links>, BHNSW<links>, BHash<bits>, BHash<tables>x<bits>"
 _UNITS = {"k": 1 << 10, "M": 1 << 20}
 
@@ -36,7 +41,7 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
         ``Refine(…)`` rank the results again by a store of the vectors (`IndexBinaryRefine`), ``RAsym`` by the codes
         and one byte a vector (`IndexBinaryAsymmetric`).
     metric : int, optional
-        Of a float index, and of a store.
+        Of a float index, and of a store. A binary index alone knows only Hamming distances.
 
     Examples
     --------
@@ -46,6 +51,8 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
     >>> type(index_factory(128, "PCA64,PRH,PQ16")).__name__
     'IndexPreTransform'
     """
+    if isinstance(metric, bool) or not isinstance(metric, int):
+        raise TypeError(f"metric must be one of faiss.METRIC_…, not {metric!r}")
     parts = _split(description)
     id_map = _take(parts, 0, ("IDMap", "IDMap2"))
     refine = _take(parts, -1, ("RFlat", "RAsym"), prefix="Refine(")
@@ -66,6 +73,7 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
             raise ValueError(f"{refine!r} after a binary index needs transforms before it: vectors are not bits")
         return _wrapped(_binary_index(d, index), id_map, faiss.IndexBinaryIDMap, faiss.IndexBinaryIDMap2)
 
+    checked_dimension(d)
     chain: list[Any] = []
     for part in transforms:
         d_in = chain[-1].d_out if chain else d
@@ -77,11 +85,9 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
             if metric != faiss.METRIC_L2:
                 raise ValueError("'RAsym' estimates Euclidean distances: the metric must be METRIC_L2")
             return IndexBinaryAsymmetric(chain, inner)
-        return (
-            IndexBinaryRefine(chain, inner, _store(d, refine, metric))
-            if refine
-            else IndexBinaryPreTransform(chain, inner)
-        )
+        if refine:
+            return _refined(chain, inner, _store(d, refine, metric))
+        return IndexBinaryPreTransform(chain, inner)
     if refine == "RAsym":
         raise ValueError("'RAsym' ranks the results of a binary index (BFlat, BIVF<lists>, …)")
 
@@ -126,6 +132,9 @@ def _prh(d: int, part: str) -> PRHTransform:
 
 def _faiss_transform(d: int, part: str) -> Any:
     """Return the transform that Faiss makes of a part of a string."""
+    reduction = _REDUCTION.fullmatch(part)
+    if reduction and not 1 <= int(reduction[1]) <= d:
+        raise ValueError(f"{part!r} after {d} dimensions: it can keep 1 to {d} of them")
     owner = _faiss_factory(d, f"{part},Flat", faiss.METRIC_L2)
     transform = faiss.downcast_VectorTransform(owner.chain.at(0))
     transform.owner = owner  # which deletes it in the end
@@ -134,7 +143,7 @@ def _faiss_transform(d: int, part: str) -> Any:
 
 def _store(d: int, refine: str, metric: int) -> Any:
     """Return the index that `RFlat` or `Refine(…)` ranks by."""
-    if refine == "RFlat":
+    if refine in ("RFlat", "Refine(Flat)"):
         # Faiss reads these back as they are, but an IndexFlat(d, METRIC_L2) as an IndexFlatL2: no two to be merged.
         makers = {faiss.METRIC_L2: faiss.IndexFlatL2, faiss.METRIC_INNER_PRODUCT: faiss.IndexFlatIP}
         return makers[metric](d) if metric in makers else faiss.IndexFlat(d, metric)
@@ -143,11 +152,19 @@ def _store(d: int, refine: str, metric: int) -> Any:
     return _faiss_factory(d, refine[len("Refine(") : -1], metric)
 
 
+def _refined(chain: list[Any], index: Any, store: Any) -> IndexBinaryRefine:
+    try:
+        return IndexBinaryRefine(chain, index, store)
+    except TypeError as error:
+        raise ValueError(f"Refine(…) after a binary index: {error}") from None
+
+
 def _binary_index(bits: int, parts: list[str]) -> Any:
     match = _BINARY.fullmatch(",".join(parts))
     if not match:
         raise ValueError(f"{','.join(parts)!r} is no binary index; there are {_BINARY_FORMS}")
     text = match[0]
+    _check_sizes(match, bits)
     if match["nlist"] and match["nlist"][-1] in _UNITS:
         nlist = int(match["nlist"][:-1]) * _UNITS[match["nlist"][-1]]
         text = text.replace(match["nlist"], str(nlist), 1)
@@ -155,6 +172,19 @@ def _binary_index(bits: int, parts: list[str]) -> Any:
         return faiss.index_binary_factory(bits, text)
     except RuntimeError as error:
         raise ValueError(f"{text!r} with {bits} bits: {error}") from None
+
+
+def _check_sizes(match: re.Match[str], bits: int) -> None:
+    """Refuse numbers that Faiss takes and then crashes or finds nothing with."""
+    for name, least, most in (
+        ("nlist", 1, None), ("coarse_links", 2, 1000), ("links", 2, 1000), ("tables", 1, bits), ("hash_bits", 1, bits),
+    ):  # fmt: skip
+        value = int((match[name] or str(least)).rstrip("kM"))
+        if value < least or (most is not None and value > most):
+            upper = "" if most is None else f" and at most {most}"
+            raise ValueError(f"{match[0]!r}: {value} must be at least {least}{upper}")
+    if match["tables"] and int(match["tables"]) * int(match["hash_bits"]) > bits:
+        raise ValueError(f"{match[0]!r}: more than the {bits} bits of a code")
 
 
 def _faiss_factory(d: int, description: str, metric: int) -> Any:

@@ -115,14 +115,20 @@ class IndexBinaryPreTransform:
         bad = first_non_finite_row(vectors)
         if bad is not None:
             raise ValueError(f"training vector {bad} has a non-finite value")
-        transformed = vectors
-        for number, transform in enumerate(self.chain):
-            if not transform.is_trained:
-                transform.train(transformed)
-            if not all(later.is_trained for later in self.chain[number + 1 :]):
-                transformed = transform.apply(transformed)
-        if not self.index.is_trained:
-            self.index.train(self.encode(vectors))
+        untrained = [transform for transform in self.chain if not transform.is_trained]
+        try:
+            transformed = vectors
+            for number, transform in enumerate(self.chain):
+                if not transform.is_trained:
+                    transform.train(transformed)
+                if not all(later.is_trained for later in self.chain[number + 1 :]):
+                    transformed = transform.apply(transformed)
+            if not self.index.is_trained:
+                self.index.train(self.encode(vectors))
+        except BaseException:
+            for transform in untrained:  # so that the next attempt does not go on with what this one learned
+                transform.is_trained = False
+            raise
 
     def add(self, x: npt.ArrayLike) -> None:
         """Add vectors."""
@@ -131,7 +137,7 @@ class IndexBinaryPreTransform:
     def add_with_ids(self, x: npt.ArrayLike, ids: npt.ArrayLike) -> None:
         """Add vectors under the given ids, where the binary index can (IDMap, IVF)."""
         codes = self._to_add(x)
-        self._keyed.add_with_ids(codes, as_ids(ids, len(codes)))
+        self._keyed.add_with_ids(codes, as_new_ids(ids, len(codes)))
 
     def search(self, x: npt.ArrayLike, k: int, *, params: Any = None) -> tuple[npt.NDArray[np.int32], Ids]:
         """
@@ -169,11 +175,13 @@ class IndexBinaryPreTransform:
 
     def reconstruct(self, key: int) -> Codes:
         """Return the code stored under an id."""
+        self._check_rows(int(key), 1)
         code: Codes = self._keyed.reconstruct(int(key))
         return code
 
     def reconstruct_n(self, n0: int, ni: int) -> Codes:
         """Return the codes of `ni` consecutive ids from `n0` on."""
+        self._check_rows(int(n0), int(ni))
         codes: Codes = self._keyed.reconstruct_n(int(n0), int(ni))
         return codes
 
@@ -196,11 +204,18 @@ class IndexBinaryPreTransform:
         """
         if type(other) is not type(self) or len(other.chain) != len(self.chain):
             raise ValueError(f"only an {type(self).__name__} with the same transforms can be merged")
-        if other is self:
+        if int(other.index.this) == int(self.index.this):
             raise ValueError("an index cannot be merged into itself")
         for mine, others in zip(self.chain, other.chain, strict=True):
             mine.check_identical(others)
         _binary.merge(self._keyed, other._keyed, int(add_id))
+
+    def _check_rows(self, first: int, count: int) -> None:
+        """Refuse ids that are not there where they are positions: Faiss's flat index does not look."""
+        rows_index, id_map = _binary.without_id_map(self._keyed)
+        is_position = id_map is None and _binary.storage_of(rows_index) is not None
+        if is_position and not 0 <= first <= first + count <= self.ntotal:
+            raise ValueError(f"no ids {first} to {first + count - 1} among {self.ntotal} vectors")
 
     @property
     def _keyed(self) -> Any:
@@ -257,7 +272,17 @@ def as_ids(ids: npt.ArrayLike, n: int | None) -> Ids:
         raise TypeError(f"ids must be integers, not {array.dtype}")
     if array.ndim != 1 or (n is not None and len(array) != n):
         raise ValueError(f"ids must have shape ({'n' if n is None else n},), not {array.shape}")
+    if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"ids must be below 2**63: {array.max()}")
     return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def as_new_ids(ids: npt.ArrayLike, n: int) -> Ids:
+    """Return `n` ids to add: none negative, since -1 says that there is no result."""
+    array = as_ids(ids, n)
+    if len(array) and array.min() < 0:
+        raise ValueError(f"ids must not be negative: {array.min()}")
+    return array
 
 
 def as_selector(ids: Any) -> Any:

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _binary, _search
-from ._arrays import float32_blocks
+from ._arrays import as_float32, float32_blocks
 from ._composites import binary_with_ids
-from .index import Codes, Ids, IndexBinaryPreTransform, as_count, as_ids, as_selector
+from .index import Codes, Ids, IndexBinaryPreTransform, as_count, as_new_ids, as_selector
 
 Floats = npt.NDArray[np.float32]
 
@@ -48,6 +48,8 @@ class ReRanked(IndexBinaryPreTransform):
             raise ValueError("an index that keeps rows must be behind an IDMap")
         if beside.ntotal != keyed.ntotal or not _binary.has_all_rows(rows_index):
             raise ValueError("the rows of a re-ranked index do not fit")
+        if has_own_id_map:
+            rows_index.owner = keyed  # which deletes it in the end
         self = cls.__new__(cls)
         IndexBinaryPreTransform.__init__(self, chain, rows_index if has_own_id_map else keyed)
         self._stand_beside(keyed, beside, k_factor)
@@ -114,19 +116,21 @@ class ReRanked(IndexBinaryPreTransform):
         I : ndarray of int64, shape (n, k)
             Ids; -1 where there are fewer.
         """
-        D, rows = self._search_rows(x, k, params)
+        D, rows, _ = self._search_rows(x, k, params)
         return D, _binary.ids_of_rows(_binary.without_id_map(self._keyed)[1], rows)
 
     def search_and_reconstruct(  # type: ignore[override]
         self, x: npt.ArrayLike, k: int, *, params: Any = None
     ) -> tuple[Floats, Ids, Codes]:
         """Search, and return the codes of the results as well: zeros where there is none."""
-        D, rows = self._search_rows(x, k, params)
-        rows_index, id_map = _binary.without_id_map(self._keyed)
-        codes = np.zeros((*rows.shape, self.index.code_size), dtype=np.uint8)
-        for place in zip(*np.nonzero(rows >= 0), strict=True):
-            codes[place] = rows_index.reconstruct(int(rows[place]))
-        return D, _binary.ids_of_rows(id_map, rows), codes
+        D, rows, codes = self._search_rows(x, k, params, with_codes=True)
+        return D, _binary.ids_of_rows(_binary.without_id_map(self._keyed)[1], rows), codes
+
+    def range_search(
+        self, x: npt.ArrayLike, radius: int, *, params: Any = None
+    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float32], Ids]:
+        """Find all codes nearer than `radius` by Hamming distance, without ranking them again."""
+        return super().range_search(x, radius, params=self._unwrapped(params)[1])
 
     def remove_ids(self, ids: Any) -> int:
         """Remove vectors by an array of ids or an IDSelector, and return how many there were."""
@@ -161,7 +165,7 @@ class ReRanked(IndexBinaryPreTransform):
             raise RuntimeError("the index is not trained: call train(x) first")
         vectors, before = self._checked(x), self.ntotal
         if ids is not None:
-            ids = as_ids(ids, len(vectors))
+            ids = as_new_ids(ids, len(vectors))
             self._take_ids()
         elif self._has_own_id_map:
             ids = np.arange(before, before + len(vectors))
@@ -175,12 +179,19 @@ class ReRanked(IndexBinaryPreTransform):
             self._beside.remove_ids(np.arange(before, self._beside.ntotal))
             raise
 
-    def _search_rows(self, x: npt.ArrayLike, k: int, params: Any) -> tuple[Floats, Ids]:
-        k, k_factor = as_count(k, "k"), self.k_factor
+    def _unwrapped(self, params: Any) -> tuple[float, Any]:
+        """Return the k_factor and the binary index's own parameters."""
         if isinstance(params, faiss.IndexRefineSearchParameters):
-            k_factor, params = _as_factor(params.k_factor), _base_params(params)
-        vectors = np.ascontiguousarray(self._checked(x), dtype=np.float32)
-        distances, rows = self._shortlist(vectors, min(int(k * k_factor), max(1, self.ntotal)), params)
+            return _as_factor(params.k_factor), _search.inner_params(params, "base_index_params")
+        return self.k_factor, params
+
+    def _search_rows(
+        self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool = False
+    ) -> tuple[Floats, Ids, Codes]:
+        k, (k_factor, params) = as_count(k, "k"), self._unwrapped(params)
+        vectors = as_float32(self._checked(x))
+        k_short = int(min(k * k_factor, max(1, self.ntotal)))
+        distances, rows, codes = self._shortlist(vectors, k_short, params, with_codes)
         largest_first = self._beside.metric_type == faiss.METRIC_INNER_PRODUCT
         sign = np.float32(-1 if largest_first else 1)
         keys = np.where(rows < 0, np.inf, sign * distances)
@@ -189,14 +200,16 @@ class ReRanked(IndexBinaryPreTransform):
         I = np.full((len(vectors), k), -1, dtype=np.int64)
         I[:, : best.shape[1]] = np.take_along_axis(rows, best, axis=1)
         D[I >= 0] = np.take_along_axis(distances, best, axis=1)[I[:, : best.shape[1]] >= 0]
-        return D, I
+        C = np.zeros((*I.shape, codes.shape[2]), dtype=np.uint8)
+        C[:, : best.shape[1]] = np.take_along_axis(codes, best[..., None], axis=1)
+        return D, I, C
 
     def _add_beside(self, vectors: npt.NDArray[np.generic]) -> Codes:
         """Add what vectors leave beside their codes, and return the codes."""
         raise NotImplementedError
 
-    def _shortlist(self, vectors: Floats, k: int, params: Any) -> tuple[Floats, Ids]:
-        """Return the distances and the rows of the k nearest codes of each vector, in any order."""
+    def _shortlist(self, vectors: Floats, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
+        """Return distances, rows, and if wanted the codes, of the k nearest codes of each vector, in any order."""
         raise NotImplementedError
 
 
@@ -259,6 +272,8 @@ class IndexBinaryRefine(ReRanked):
         """Move all vectors of another such index with the same transforms here, adding `add_id` to their ids."""
         if isinstance(other, IndexBinaryRefine):
             self.refine_index.check_compatible_for_merge(other.refine_index)
+            if not _decode_alike(self.refine_index, other.refine_index):
+                raise ValueError("only an index whose store was trained alike can be merged")
         super().merge_from(other, add_id)
 
     def _merge_beside(self, beside: Any) -> None:
@@ -270,14 +285,23 @@ class IndexBinaryRefine(ReRanked):
             self.refine_index.add(block)
         return codes
 
-    def _shortlist(self, vectors: Floats, k: int, params: Any) -> tuple[Floats, Ids]:
-        _, rows = _search.search_rows(self._keyed, self.encode(vectors), k, params)
-        rows[rows >= self.ntotal] = -1  # from a hash or a graph in a forged file: C++ does not look
-        distances = np.empty(rows.shape, dtype=np.float32)
+    def _shortlist(self, vectors: Floats, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
+        signs = self.encode(vectors)
+        if with_codes:
+            _, rows, codes = _search.search_rows_and_codes(self._keyed, signs, k, params)
+        else:
+            _, rows = _search.search_rows(self._keyed, signs, k, params)
+            codes = np.empty((*rows.shape, 0), dtype=np.uint8)
+        return self._distances(vectors, rows), rows, codes
+
+    def _distances(self, vectors: Floats, rows: Ids) -> Floats:
+        distances, k = np.zeros(rows.shape, dtype=np.float32), rows.shape[1]
+        if self.ntotal == 0:
+            return distances
         if isinstance(self.refine_index, faiss.IndexFlat):
             x, D, I = (faiss.swig_ptr(array) for array in (vectors, distances, rows))
             self.refine_index.compute_distance_subset(len(vectors), x, k, D, I)
-            return distances, rows
+            return distances
         step = max(1, _DECODED_VALUES // (k * self.d))
         for first in range(0, len(rows), step):
             part = slice(first, first + step)
@@ -287,17 +311,16 @@ class IndexBinaryRefine(ReRanked):
                 distances[part] = np.einsum("qkd,qkd->qk", stored, stored)
             else:
                 distances[part] = np.einsum("qkd,qd->qk", stored, vectors[part])
-        return distances, rows
+        return distances
+
+
+def _decode_alike(store: Any, other: Any) -> bool:
+    """Whether the same codes mean the same vectors to two stores."""
+    codes = np.random.default_rng(0).integers(0, 256, (16, store.sa_code_size()), dtype=np.uint8)
+    return np.array_equal(store.sa_decode(codes), other.sa_decode(codes), equal_nan=True)
 
 
 def _as_factor(value: Any) -> float:
     if not value >= 1 or not math.isfinite(value):
         raise ValueError(f"k_factor must be at least 1, not {value!r}")
     return float(value)
-
-
-def _base_params(params: Any) -> Any:
-    """Return the parameters inside IndexRefineSearchParameters, of their own type: the attribute shows a plain one."""
-    kept = getattr(params, "_sp_field_refs", {}).values() or getattr(params, "referenced_objects", ())
-    own_type = [other for other in kept if isinstance(other, faiss.SearchParameters)]
-    return own_type[-1] if own_type else params.base_index_params

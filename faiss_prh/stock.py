@@ -91,11 +91,11 @@ def _from_binary(index: IndexBinaryPreTransform) -> Any:
     else:
         raise ValueError(f"Faiss has no counterpart of {type(rows_index).__name__} for vectors of floats")
     stock = behind(list(map(_transform, index.chain)), inside)
-    if id_map is not None:
+    if isinstance(index, IndexBinaryRefine):
+        stock = refined(stock, _from_float(index.refine_index), index.k_factor)
+    if id_map is not None:  # outside: the ids of an IndexRefine are the rows of its store
         kind = type(id_map).__name__.replace("Binary", "")
         stock = with_ids(kind, stock, faiss.vector_to_array(id_map.id_map))
-    if isinstance(index, IndexBinaryRefine):
-        return refined(stock, _from_float(index.refine_index), index.k_factor)
     return stock
 
 

@@ -44,6 +44,8 @@ def write_index(index: Any, destination: Destination) -> None:
         with replacing(destination) as file:
             write_index(index, file)
         return
+    if not hasattr(destination, "write"):
+        raise TypeError(f"a path or a binary file object is needed, not {type(destination).__name__}")
     writer = ChunkWriter(destination)
     RecordWriter(writer).write(index)
     writer.finish()
@@ -74,10 +76,12 @@ def read_index(source: Destination) -> Any:
             if file.read(1):
                 raise ValueError("a damaged index file: it goes on too long")
             return index
+    if not hasattr(source, "read"):
+        raise TypeError(f"a path or a binary file object is needed, not {type(source).__name__}")
     reader = ChunkReader(source)
     try:
         index = RecordReader(reader).read(INDEXES)
-    except (RuntimeError, TypeError, KeyError, AttributeError, OverflowError) as error:
+    except (RuntimeError, TypeError, KeyError, AttributeError, OverflowError, MemoryError) as error:
         raise ValueError(f"a damaged index file: {error}") from error
     reader.finish()
     return index

@@ -117,6 +117,17 @@ def test_metric():
         ("PRH,nonsense", "'nonsense' with 64 dimensions"),
         ("nonsense", "'nonsense' with 64 dimensions"),
         ("BFlat,RFlat", "needs transforms"),
+        ("PRH,BHash100", "at most 64"),
+        ("PRH,BHash99999999999", "at most 64"),
+        ("PRH,BHash0x8", "at least 1"),
+        ("PRH,BHash9x8", "more than the 64 bits"),
+        ("PRH,BHNSW1", "at least 2"),
+        ("PRH,BHNSW99999999999", "at most 1000"),
+        ("PRH,BIVF0", "at least 1"),
+        ("PRH,BIVF8_HNSW0", "at least 2"),
+        ("PCA128,PRH,BFlat", "keep 1 to 64"),
+        ("ITQ65,BFlat", "keep 1 to 64"),
+        ("PRH,BFlat,Refine(IVF4,Flat)", "row by row"),
         ("PRH,Flat,RAsym", "ranks the results of a binary index"),
         ("PRH,BHash8,RAsym", "does not give its codes back"),
         ("PRH,BFlat,Refine(SQ8)x", "Refine\\(<index>\\)"),
@@ -138,3 +149,12 @@ def test_other_types():
 def test_a_binary_index_alone_needs_a_multiple_of_8():
     with pytest.raises(ValueError, match="with 61 bits"):
         index_factory(61, "BFlat")
+
+
+def test_bad_metrics_and_dimensions():
+    with pytest.raises(TypeError, match="METRIC"):
+        index_factory(64, "PRH,BFlat", "L2")
+    with pytest.raises(ValueError, match="METRIC_L2"):
+        index_factory(64, "PRH,BFlat,RAsym", faiss.METRIC_INNER_PRODUCT)
+    with pytest.raises(ValueError, match="from 1 to"):
+        index_factory(0, "ITQ,BFlat")

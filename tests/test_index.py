@@ -3,6 +3,7 @@
 import faiss
 import numpy as np
 import pytest
+from faiss.contrib.inspect_tools import get_invlist
 
 from faiss_prh import IndexBinaryPreTransform, PRHTransform
 
@@ -381,3 +382,85 @@ def test_verbose_is_the_indexs(prh):
     index.verbose = True
     assert index.index.verbose
     assert index.verbose
+
+
+def test_quantizers_that_find_fewer_lists(prh):
+    """Lists that are missing for a query must not shift those of the next."""
+    index = made_and_filled(prh, "IVF")
+    few = faiss.SearchParameters(sel=faiss.IDSelectorRange(0, 3))
+    selector = faiss.IDSelectorRange(0, 400)
+    distances, found = index.search(
+        XQ, 6, params=faiss.SearchParametersIVF(nprobe=7, sel=selector, quantizer_params=few)
+    )
+    allowed = np.zeros(len(XB), dtype=bool)
+    for number in range(3):
+        allowed[get_invlist(index.index.invlists, number)[0]] = True
+    allowed[400:] = False
+    np.testing.assert_array_equal(distances, np.sort(brute_force(prh, allowed), axis=1)[:, :6])
+    assert allowed[found[found >= 0]].all()
+
+
+def test_parameters_of_the_quantizer_are_followed(prh):
+    quantizer = faiss.IndexBinaryHNSW(BITS, 4)
+    index = IndexBinaryPreTransform(prh, faiss.IndexBinaryIVF(quantizer, BITS, 40))
+    index.train(XT)
+    index.add(XB)
+    quantizer.hnsw.efSearch = 200
+    wide = index.search(XB, 1)
+    quantizer.hnsw.efSearch = 1
+    params = faiss.SearchParametersIVF(nprobe=1, quantizer_params=faiss.SearchParametersHNSW(efSearch=200))
+    try:
+        assert_same(index.search(XB, 1, params=params), wide)
+    except RuntimeError as error:  # before Faiss 1.14
+        assert "set them on the index" in str(error)
+
+
+def test_a_failed_training_is_forgotten():
+    index = IndexBinaryPreTransform(PRHTransform(D), faiss.IndexBinaryIVF(flat(), BITS, 300))
+    with pytest.raises(RuntimeError):
+        index.train(XT[:10])
+    assert not index.is_trained
+    index.train(XT)
+    np.testing.assert_allclose(index.chain[0].mean, XT.mean(axis=0), atol=1e-5)
+
+
+def test_one_index_in_two_wrappers_is_not_merged(prh):
+    index = made_and_filled(prh, "Flat")
+    with pytest.raises(ValueError, match="itself"):
+        index.merge_from(IndexBinaryPreTransform(index.chain, index.index))
+    assert index.ntotal == len(XB)
+
+
+@pytest.mark.parametrize("ids", [[-1], [-7], np.array([2**63 + 5], dtype=np.uint64)])
+def test_ids_that_cannot_be(prh, ids):
+    index = made(prh, "IVF")
+    with pytest.raises(ValueError, match="ids must"):
+        index.add_with_ids(XB[:1], ids)
+    assert index.ntotal == 0
+
+
+def test_reconstruction_of_what_is_not_there(prh):
+    index = made_and_filled(prh, "Flat")
+    for key in (-1, len(XB), 10**12):
+        with pytest.raises(ValueError, match="no ids"):
+            index.reconstruct(key)
+    with pytest.raises(ValueError, match="no ids"):
+        index.reconstruct_n(len(XB) - 5, 6)
+
+
+def test_parameters_that_are_none(prh):
+    index = made_and_filled(prh, "IVF")
+    with pytest.raises(TypeError, match="not int"):
+        index.search(XQ, 3, params=42)
+    with pytest.raises(ValueError, match="nprobe"):
+        index.search(XQ, 3, params=faiss.SearchParametersIVF(nprobe=0))
+
+
+def test_a_filter_on_shards_is_refused(prh):
+    shards = faiss.IndexBinaryShards(BITS)
+    shards.add_shard(stock(prh, "Flat"))
+    shards.add_shard(stock(prh, "Flat"))
+    index = IndexBinaryPreTransform(prh, shards)
+    index.add(XB)
+    with pytest.raises(RuntimeError, match="filter what it finds"):
+        index.search(XQ, 3, params=faiss.SearchParameters(sel=faiss.IDSelectorRange(0, 9)))

@@ -1,5 +1,8 @@
 """Re-ranking beside stock Faiss and beside the formula in NumPy."""
 
+import gc
+from concurrent.futures import ThreadPoolExecutor
+
 import faiss
 import numpy as np
 import pytest
@@ -336,3 +339,63 @@ def test_range_search_is_the_binary_indexs():
     plain = IndexBinaryPreTransform(index.chain, index.index)
     for mine, theirs in zip(index.range_search(XQ, 42), plain.range_search(XQ, 42), strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+def test_an_empty_index_finds_nothing():
+    for refine in ("RFlat", "Refine(SQ8)", "RAsym"):
+        index = filled(f"PRH,BFlat,{refine}")
+        index.reset()
+        assert (index.search(XQ, 2)[1] == -1).all()
+
+
+@pytest.mark.parametrize("refine", ["RFlat", "Refine(SQ8)", "RAsym"])
+@pytest.mark.parametrize("kind", ["BIVF8", "BHash3x8", "IDMap,BIVF8"])
+def test_codes_of_results_need_no_direct_map(kind, refine):
+    index = filled(described(kind, refine))
+    offset = 1000 if "IDMap" in kind else 0
+    _, found, codes = index.search_and_reconstruct(XQ, K)
+    there = found >= 0
+    np.testing.assert_array_equal(codes[there], index.encode(XB)[found[there] - offset])
+
+
+def test_stores_trained_otherwise_are_not_merged():
+    first = filled("PRH,BFlat,Refine(SQ8)")
+    store = faiss.IndexScalarQuantizer(D, faiss.ScalarQuantizer.QT_8bit)
+    second = IndexBinaryRefine(first.chain, faiss.IndexBinaryFlat(104), store)
+    second.train(10 * XT)
+    second.add(XB)
+    with pytest.raises(ValueError, match="trained alike"):
+        first.merge_from(second)
+    assert first.ntotal == second.ntotal == len(XB)
+
+
+def test_a_filter_inside_other_parameters_reaches_range_search():
+    index = filled("PRH,BFlat,RFlat")
+    inner = faiss.SearchParameters(sel=faiss.IDSelectorRange(5, 9))
+    _, _, found = index.range_search(XB[:1], 80, params=faiss.IndexRefineSearchParameters(base_index_params=inner))
+    assert set(found) == {5, 6, 7, 8}
+
+
+@pytest.mark.parametrize("refine", ["", ",RFlat", ",RAsym"])
+@pytest.mark.parametrize("kind", ["BFlat", "BHNSW16", "BIVF8"])
+def test_threads_share_parameters(kind, refine):
+    """Faiss's IDMap changes the parameters it is given for the time of a search."""
+    index = filled(f"IDMap2,PRH,{kind}{refine}")
+    params = faiss.SearchParameters(sel=faiss.IDSelectorRange(1000, 1100))
+    expected = index.search(XQ, K, params=params)
+
+    def search(_):
+        for _ in range(20):
+            for mine, theirs in zip(index.search(XQ, K, params=params), expected, strict=True):
+                np.testing.assert_array_equal(mine, theirs)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(search, range(4)))
+
+
+def test_the_inner_index_outlives_what_was_read():
+    index = filled("PRH,BIVF8,RFlat")
+    index.add_with_ids(XQ, np.arange(len(XQ)) + 10**6)
+    inner = faiss_prh.clone_index(index).index
+    gc.collect()
+    assert (inner.d, inner.ntotal) == (104, len(XB) + len(XQ))

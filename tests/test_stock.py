@@ -27,7 +27,7 @@ def filled(description):
     index = faiss_prh.index_factory(D, description)
     index.train(XT)
     if "IDMap" in description:
-        index.add_with_ids(XB, np.arange(len(XB)) * 3)
+        index.add_with_ids(XB, np.arange(len(XB)) * 3 + 10**9)
     else:
         index.add(XB)
     return index
@@ -43,6 +43,8 @@ def filled(description):
         "IDMap,PRH,BFlat",
         "IDMap2,L2norm,PRH,BIVF8",
         "PRH,BFlat,RFlat",
+        "IDMap2,PRH,BFlat,RFlat",
+        "IDMap,PRH,BIVF8,Refine(SQ8)",
         "PRH,BIVF8,Refine(SQ8)",
         "PRH,LSH",
         "PRH,IVF8,Flat",

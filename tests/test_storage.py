@@ -361,6 +361,32 @@ def test_no_other_file_is_opened(tmp_path):
         deserialize_index(stolen)
 
 
+def test_transforms_that_would_read_elsewhere():
+    remap = faiss.RemapDimensionsTransform(16, 16, False)
+    faiss.copy_array_to_vector(np.full(16, 10**9, np.int32), remap.map)
+    linear = faiss.LinearTransform(16, 16, False)
+    linear.is_trained = True
+    for transform in (remap, linear):
+        with pytest.raises(ValueError, match="damaged"):
+            clone_index(faiss_prh.IndexBinaryPreTransform(transform, flat(0)))
+
+
+def test_claims_beyond_memory():
+    data = bytearray(binary(flat(n=1000)))
+    place = data.rindex(struct.pack("<Q", 2000))
+    data[place : place + 8] = struct.pack("<Q", 2**39)
+    with pytest.raises(ValueError, match="damaged"):
+        deserialize_index(forged(LEAF, bytes(data)))
+
+
+def test_neither_path_nor_file():
+    for nothing in (None, b"path", 3):
+        with pytest.raises(TypeError, match="a path or a binary file object"):
+            write_index(filled("PRH,BFlat"), nothing)
+        with pytest.raises(TypeError, match="a path or a binary file object"):
+            read_index(nothing)
+
+
 def test_the_checksum_is_crc32():
     header, size, checksum = DATA[:10], *struct.unpack_from("<II", DATA, 10)
     assert checksum == zlib.crc32(header + DATA[18 : 18 + size])
