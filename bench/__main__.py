@@ -1,10 +1,20 @@
 import argparse
 from pathlib import Path
 
-from bench import encode, search, train
+from bench import cost, encode, gaussian, highdim, reduction, search, sift, tradeoff, train
 from bench.report import Options
 
-COMMANDS = {"encode": encode, "train": train, "search": search}
+COMMANDS = {
+    "encode": encode,
+    "train": train,
+    "search": search,
+    "tradeoff": tradeoff,
+    "gaussian": gaussian,
+    "sift": sift,
+    "reduction": reduction,
+    "highdim": highdim,
+    "cost": cost,
+}
 
 
 def main() -> None:

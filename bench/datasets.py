@@ -40,6 +40,31 @@ def synthetic(d: int, n_train: int, n_base: int, n_query: int, seed: int = 1338)
     return Dataset(f"synthetic {d}", made.get_train(), made.get_database(), made.get_queries())
 
 
+def vlad_like(n_words: int, n_train: int, n_base: int, n_query: int, seed: int = 0) -> Dataset:
+    """
+    VLAD vectors of made-up images: 128 dimensions for each visual word, signed square roots, length 1.
+
+    An image shows some of a few hundred objects; each object has local features of its own, which vary from image to
+    image. As in real VLAD, most of a vector is noise, many words are not seen, and variances are very unequal.
+    """
+    rng = np.random.default_rng(seed)
+    words = rng.normal(size=(n_words, 128)).astype(np.float32)
+    objects = words[rng.integers(n_words, size=(300, 40))] + 0.7 * rng.normal(size=(300, 40, 128)).astype(np.float32)
+    scales = np.exp(0.7 * rng.normal(size=128)).astype(np.float32)
+    search = faiss.IndexFlatL2(128)
+    search.add(words)
+    x = np.empty((n_train + n_base + n_query, n_words * 128), dtype=np.float32)
+    for vector in x:
+        features = objects[rng.integers(300, size=5)].reshape(-1, 128)
+        features = features + (0.5 * scales * rng.normal(size=features.shape)).astype(np.float32)
+        nearest = search.search(features, 1)[1][:, 0]
+        image = np.zeros((n_words, 128), dtype=np.float32)
+        np.add.at(image, nearest, features - words[nearest])
+        image = np.sign(image) * np.sqrt(np.abs(image))
+        vector[:] = image.ravel() / np.linalg.norm(image)
+    return Dataset(f"VLAD-like {x.shape[1]}", *np.split(x, [n_train, n_train + n_base]))
+
+
 def load(path: Path) -> list[Dataset]:
     """
     Read the data sets in a folder or file.

@@ -1,8 +1,14 @@
+import sys
+from pathlib import Path
+
 import faiss
 import pytest
 from hypothesis import settings
 
 from faiss_prh import _native
+
+# For `bench`, which is not installed. Last, so that the installed package is what is tested.
+sys.path.append(str(Path(__file__).parents[1]))
 
 # A shared machine is slow now and then; a failure must mean a bug.
 settings.register_profile("faiss-prh", deadline=None, derandomize=True)

@@ -1,0 +1,56 @@
+"""The rivals of the paper, and what a user of today would pick: each an `Encoder`."""
+
+import math
+from collections.abc import Callable
+
+from bench.baselines.bpbc import BPBC
+from bench.baselines.encoder import Encoder, random_orthogonal
+from bench.baselines.iso import ISO
+from bench.baselines.itq import ITQ, FaissITQ
+from bench.baselines.kmh import KMH
+from bench.baselines.pcah import PCAH
+from bench.baselines.prh import PRH, Reduced
+from bench.baselines.rotations import hadamard, rr, srr
+
+Makers = dict[str, Callable[[int], Encoder]]
+"""Names, and what makes the encoder for a seed."""
+
+
+def prh(d: int, n_iso: int, n_pca: int, tilt: float, seed: int, bits: int | None = None) -> Encoder:
+    made = PRH(bits or d, n_iso=n_iso, n_pca=n_pca, tilt=tilt, seed=seed)
+    return made if made.d_in == d else Reduced(d, made.d_in, made)
+
+
+def layers(bits: int) -> int:
+    return math.ceil(math.log2(bits))
+
+
+def prh_makers(d: int, settings: list[tuple[int, int, float]], bits: int | None = None) -> Makers:
+    """Return PRH with settings (n_iso, n_pca, tilt), by the paper's names."""
+    return {
+        f"PRH({n_iso},{n_pca},{tilt:g})": lambda seed, setting=(n_iso, n_pca, tilt): prh(d, *setting, seed, bits)
+        for n_iso, n_pca, tilt in settings
+    }
+
+
+def rival_makers(d: int, bits: int | None = None) -> Makers:
+    """Return all rivals for `bits` bits; those that keep the dimension behind PCA."""
+    bits = bits or d
+
+    def kept(make: Callable[[int, int], Encoder]) -> Callable[[int], Encoder]:
+        return lambda seed: make(bits, seed) if bits == d else Reduced(d, bits, make(bits, seed))
+
+    return {
+        "ITQ, Faiss's": lambda seed: FaissITQ(bits),
+        "ITQ, published": lambda seed: ITQ(bits, seed),
+        "ISO": lambda seed: ISO(bits, seed),
+        "PCAH": lambda seed: PCAH(bits),
+        "KMH": lambda seed: KMH(bits),
+        "SRR": kept(srr),
+        "RR": kept(rr),
+        "Hadamard": kept(hadamard),
+    }
+
+
+__all__ = ["BPBC", "ISO", "ITQ", "KMH", "PCAH", "PRH", "Encoder", "FaissITQ", "Makers", "Reduced", "layers"]
+__all__ += ["hadamard", "prh", "prh_makers", "random_orthogonal", "rival_makers", "rr", "srr"]

@@ -1,0 +1,40 @@
+"""Rotations that learn nothing but a mean: sparse random (SRR), dense random (RR) and Hadamard."""
+
+import faiss
+import numpy as np
+
+from bench.baselines.encoder import packed_signs
+from faiss_prh import PRHTransform
+
+
+class Rotated:
+    """The signs of centred vectors after a transform that is ready."""
+
+    is_random = True
+
+    def __init__(self, transform: faiss.VectorTransform) -> None:
+        self.transform = transform
+        self.bits = transform.d_out
+
+    def train(self, x: np.ndarray) -> None:
+        self.mean = x.mean(axis=0)
+
+    def encode(self, x: np.ndarray) -> np.ndarray:
+        return packed_signs(self.transform.apply(x - self.mean))
+
+
+def srr(d: int, seed: int = 0) -> Rotated:
+    """Random pairs, random angles: PRH untrained."""
+    return Rotated(PRHTransform.random(d, seed=seed))
+
+
+def rr(d: int, seed: int = 0) -> Rotated:
+    """Faiss's random rotation."""
+    rotation = faiss.RandomRotationMatrix(d, d)
+    rotation.init(seed)
+    return Rotated(rotation)
+
+
+def hadamard(d: int, seed: int = 0) -> Rotated:
+    """Faiss's Hadamard rotation, which makes a power of two of the bits."""
+    return Rotated(faiss.HadamardRotation(d, seed))

@@ -1,0 +1,110 @@
+"""Recall curves of several encoders on a data set: learned, encoded and measured for several seeds."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from tqdm import tqdm
+
+from bench.baselines import Makers
+from bench.datasets import Dataset
+from bench.recall import CUTS, NEIGHBOURS, recall_curve
+from bench.report import Options, print_table, save
+
+SHOWN = (10, 100, 1000)
+
+
+@dataclass
+class Curve:
+    """Recalls (seeds, cuts) of one encoder."""
+
+    bits: int
+    recalls: np.ndarray
+
+    def at(self, cut: int) -> np.ndarray:
+        """Return the recall of each seed among the first `cut` codes."""
+        return self.recalls[:, int(np.flatnonzero(cut == CUTS)[0])]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"bits": self.bits, "cuts": CUTS.tolist(), "recalls": self.recalls.round(5).tolist()}
+
+
+def measure(datasets: Iterable[Dataset], makers: Makers, title: str) -> dict[str, Curve]:
+    """
+    Return the curve of each encoder, for one seed a data set.
+
+    Where the data set stays the same, what draws nothing at random is measured once.
+    """
+    curves: dict[str, Curve] = {}
+    before, truth = None, np.empty(0)
+    for seed, dataset in enumerate(datasets):
+        is_new = dataset is not before
+        if is_new:
+            before, truth = dataset, dataset.neighbours(NEIGHBOURS)
+        for name, make in tqdm(makers.items(), desc=f"{title}, seed {seed}", leave=False):
+            encoder = make(seed)
+            if not is_new and not encoder.is_random:
+                continue
+            encoder.train(dataset.train)
+            recalls = recall_curve(encoder.encode(dataset.query), encoder.encode(dataset.base), truth)
+            if name in curves:
+                curves[name].recalls = np.vstack([curves[name].recalls, recalls])
+            else:
+                curves[name] = Curve(encoder.bits, recalls[None])
+    return curves
+
+
+def print_curves(title: str, curves: dict[str, Curve], bits: int | None = None) -> None:
+    """
+    Print the recalls at some cuts: the mean over the seeds, and half the distance of the extremes.
+
+    Methods with another number of bits than all are to have are marked.
+    """
+    print(f"\n{title}")
+    print(f"Share of the {NEIGHBOURS} nearest among the R nearest codes; mean ± half the range of the seeds.\n")
+    rows = []
+    for name, curve in curves.items():
+        cells = [f"{curve.at(cut).mean():.3f} ± {np.ptp(curve.at(cut)) / 2:.3f}" for cut in SHOWN]
+        rows.append([name, f"{curve.bits}{'' if bits in (None, curve.bits) else f', not {bits}'}", *cells])
+    print_table(["", "bits", *(f"R = {cut}" for cut in SHOWN)], rows)
+
+
+def draw(panel: Any, title: str, curves: dict[str, Curve]) -> None:
+    """Draw recall against R."""
+    for number, (name, curve) in enumerate(curves.items()):
+        mean = curve.recalls.mean(axis=0)
+        style = "-" if name.startswith("PRH") else "--"
+        (line,) = panel.plot(CUTS, mean, style, label=name, lw=1.5, color=f"C{number % 10}")
+        panel.fill_between(
+            CUTS, curve.recalls.min(axis=0), curve.recalls.max(axis=0), color=line.get_color(), alpha=0.15
+        )
+    panel.set(title=title, xlabel="R", ylabel=f"{NEIGHBOURS}-recall@R", xscale="log")
+    panel.grid(alpha=0.3)
+    panel.legend(fontsize=7)
+
+
+@dataclass
+class Row:
+    """Panels side by side: the same data, other encoders."""
+
+    title: str
+    datasets: Callable[[], Iterable[Dataset]]  # one for each seed
+    panels: dict[str, Makers]
+    bits: dict[str, int]  # that all encoders of a panel are to have
+
+
+def run_rows(options: Options, name: str, rows: list[Row]) -> dict[str, dict[str, Curve]]:
+    """Measure, print, draw and save all panels, and return their curves."""
+    figure, panels = plt.subplots(len(rows), 3, figsize=(18, 5 * len(rows)), squeeze=False)
+    found = {}
+    for row, axes in zip(rows, panels, strict=True):
+        for axis, (what, makers) in zip(axes, row.panels.items(), strict=True):
+            title = f"{row.title}, {what}"
+            curves = found[title] = measure(row.datasets(), makers, title)
+            print_curves(title, curves, row.bits.get(what))
+            draw(axis, title, curves)
+    results = {title: {name: curve.as_json() for name, curve in curves.items()} for title, curves in found.items()}
+    save(options.output, name, results, figure)
+    return found
