@@ -32,8 +32,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("use_simd_level", c_char_p, [c_char_p]),
         ("active_simd_level", c_char_p, []),
         ("set_thread_source", None, [pointer]),
-        ("transform_new", pointer, [c_int, TrainCallback]),
-        ("transform_set", c_char_p, [pointer, c_int, *[pointer] * 5]),
+        ("transform_new", pointer, [c_int, c_int, TrainCallback]),
+        ("transform_set", c_char_p, [pointer, c_int, c_int, *[pointer] * 6]),
         ("transform_encode", c_int64, [pointer, c_int64, pointer, pointer]),
         ("last_failure", c_char_p, []),
         ("transform_apply", c_char_p, [pointer, c_int64, pointer, pointer]),
@@ -103,9 +103,9 @@ def _follow_faiss_threads() -> None:
     _library.prh_set_thread_source(ctypes.cast(source, c_void_p))
 
 
-def new_transform(d: int, train: Any) -> Any:
+def new_transform(d_in: int, d_out: int, train: Any) -> Any:
     """Return Faiss's proxy, which owns it, of a new native transform that calls back `train`."""
-    address = _library.prh_transform_new(d, train)
+    address = _library.prh_transform_new(d_in, d_out, train)
     if address is None:
         raise MemoryError("no memory for a transform")
     # Faiss's Python module makes a proxy of whatever address stands in a vector of transforms.
@@ -121,13 +121,14 @@ def new_transform(d: int, train: Any) -> Any:
 
 
 def set_rotation(
-    transform: int, ends: npt.NDArray[np.int64], i: Indices, j: Indices, theta: Floats, mean: Floats
-) -> None:
-    """Make the transform at an address subtract `mean` and apply these layers."""
+    transform: int, n: int, ends: npt.NDArray[np.int64], i: Indices, j: Indices, theta: Floats, mean: Floats,
+    kept: Indices,
+) -> None:  # fmt: skip
+    """Make the transform at an address subtract `mean`, apply these layers of `n` dimensions, and keep some of them."""
     _check(
         _library.prh_transform_set(
-            transform, len(ends), _at(ends), _at(i), _at(j),
-            _at(theta), _at(mean),
+            transform, n, len(ends), _at(ends), _at(i), _at(j),
+            _at(theta), _at(mean), _at(kept),
         )
     )  # fmt: skip
 
@@ -211,7 +212,7 @@ def _check_faiss_layout(probe: Callable[[], Any]) -> None:
         if seen != (2, 2, False):
             raise ValueError(f"d_in, d_out, is_trained read as {seen}")
         quarter_turn = (np.array([1]), np.array([0], "i4"), np.array([1], "i4"), np.array([np.pi / 2], "f4"))
-        set_rotation(int(transform.this), *quarter_turn, np.array([1, 2], "f4"))
+        set_rotation(int(transform.this), 2, *quarter_turn, np.array([1, 2], "f4"), np.arange(2, dtype="i4"))
         x = np.array([[4, 6]], dtype=np.float32)
         y = transform.apply(x)
         if not (transform.is_trained and np.allclose(y, [[-4, 3]])):
@@ -233,4 +234,4 @@ if os.environ.get("FAISS_PRH_SIMD"):
     except ValueError as error:
         raise ImportError(f"FAISS_PRH_SIMD: {error}") from None
 _follow_faiss_threads()
-_check_faiss_layout(lambda: new_transform(2, TrainCallback()))
+_check_faiss_layout(lambda: new_transform(2, 2, TrainCallback()))

@@ -2,14 +2,16 @@
 A transform as bytes: versioned, checksummed, and not trusted when read.
 
 Little-endian: the header, the number of rotations of each layer (uint32), then for all rotations i (uint32), j
-(uint32) and θ (float32), then the mean (d × float32), then the CRC-32 of all that. An untrained transform ends after
-the header, but for the CRC-32.
+(uint32) and θ (float32), then the mean (d_in × float32) and the dimensions kept (d_out × uint32), then the CRC-32 of
+all that. An untrained transform ends after the header, but for the CRC-32. Version 1 had no d_out and no dimensions
+kept.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,30 +20,37 @@ from .learning import Parameters
 from .rotation import MAX_DIMENSIONS, MAX_LAYERS, PairwiseRotation
 
 _MAGIC = b"FAISSPRH"
-_VERSION = 1
-# magic, version, trained, d, n_iso, n_pca, seed, tilt, number of layers
+_VERSION = 2
+# magic, version, trained, d_in, n_iso, n_pca, seed, tilt, number of layers; then, since version 2, d_out
 _HEADER = struct.Struct("<8sHHIIIQdI")
+_D_OUT = struct.Struct("<I")
 _CHECKSUM = struct.Struct("<I")
 
-Learned = tuple[PairwiseRotation, npt.NDArray[np.float32]]
-"""A rotation, and the mean that is subtracted before."""
+
+class Learned(NamedTuple):
+    """What a transform does: subtract the mean, rotate, and keep some dimensions."""
+
+    rotation: PairwiseRotation
+    mean: npt.NDArray[np.float32]
+    kept: npt.NDArray[np.int32]
 
 
-def dumps(d: int, parameters: Parameters, learned: Learned | None) -> bytes:
+def dumps(d_in: int, d_out: int, parameters: Parameters, learned: Learned | None) -> bytes:
     """Return a transform as bytes."""
     p = parameters
     layers = learned[0].layers if learned else ()
-    parts = [_HEADER.pack(_MAGIC, _VERSION, bool(learned), d, p.n_iso, p.n_pca, p.seed, p.tilt, len(layers))]
+    parts = [_HEADER.pack(_MAGIC, _VERSION, bool(learned), d_in, p.n_iso, p.n_pca, p.seed, p.tilt, len(layers))]
+    parts.append(_D_OUT.pack(d_out))
     if learned:
         parts.append(np.array([len(layer.theta) for layer in layers], dtype="<u4").tobytes())
         for part, dtype in enumerate(("<u4", "<u4", "<f4")):
             parts += [layer[part].astype(dtype).tobytes() for layer in layers]
-        parts.append(learned[1].astype("<f4").tobytes())
+        parts += [learned.mean.astype("<f4").tobytes(), learned.kept.astype("<u4").tobytes()]
     content = b"".join(parts)
     return content + _CHECKSUM.pack(zlib.crc32(content))
 
 
-def loads(data: bytes) -> tuple[int, Parameters, Learned | None]:
+def loads(data: bytes) -> tuple[int, int, Parameters, Learned | None]:
     """Return what `dumps` was given. Anything else than its bytes is a ValueError."""
     if not isinstance(data, (bytes, bytearray, memoryview)):
         raise TypeError(f"bytes are needed, not {type(data).__name__}")
@@ -49,8 +58,8 @@ def loads(data: bytes) -> tuple[int, Parameters, Learned | None]:
     if len(data) < _HEADER.size + _CHECKSUM.size or not data.startswith(_MAGIC):
         raise ValueError("these bytes are not a PRHTransform")
     _, version, trained, d, n_iso, n_pca, seed, tilt, n_layers = _HEADER.unpack_from(data)
-    if version != _VERSION:
-        raise ValueError(f"a PRHTransform of format version {version}; this release reads version {_VERSION}")
+    if version not in (1, _VERSION):
+        raise ValueError(f"a PRHTransform of format version {version}; this release reads versions 1 to {_VERSION}")
     content, (checksum,) = data[: -_CHECKSUM.size], _CHECKSUM.unpack_from(data, len(data) - _CHECKSUM.size)
     if zlib.crc32(content) != checksum:
         raise ValueError("a damaged PRHTransform: its checksum does not match")
@@ -58,21 +67,29 @@ def loads(data: bytes) -> tuple[int, Parameters, Learned | None]:
     if trained not in (0, 1) or not 1 <= d <= MAX_DIMENSIONS or n_layers > MAX_LAYERS:
         raise ValueError(f"a damaged PRHTransform: d = {d}, trained = {trained}, {n_layers} layers")
     parameters = Parameters(n_iso, n_pca, tilt, seed)
-    if not trained:
-        if n_layers or len(content) != _HEADER.size:
-            raise ValueError("a damaged PRHTransform: an untrained one with layers")
-        return d, parameters, None
-
     reader = _Reader(content, _HEADER.size)
+    d_out = d if version == 1 else int(reader.take("<u4", 1)[0])
+    if not 1 <= d_out <= MAX_DIMENSIONS:
+        raise ValueError(f"a damaged PRHTransform: d_out = {d_out}")
+    if not trained:
+        if n_layers:
+            raise ValueError("a damaged PRHTransform: an untrained one with layers")
+        reader.finish()
+        return d, d_out, parameters, None
+
     sizes = reader.take("<u4", n_layers).astype(np.int64)
     total, ends = int(sizes.sum()), np.cumsum(sizes)[:-1]
     i, j, theta = (np.split(reader.take(dtype, total), ends) for dtype in ("<u4", "<u4", "<f4"))
     mean = reader.take("<f4", d).astype(np.float32)
+    n = max(d, d_out)
+    kept = np.arange(d, dtype="<u4") if version == 1 else reader.take("<u4", d_out)
     reader.finish()
     if not np.isfinite(mean).all():
         raise ValueError("a damaged PRHTransform: a mean that is not finite")
+    if kept.max() >= n or len(np.unique(kept)) < len(kept):
+        raise ValueError("a damaged PRHTransform: it keeps dimensions that do not exist, or twice")
     layers = zip(i, j, theta, strict=True) if n_layers else ()
-    return d, parameters, (PairwiseRotation(d, layers), mean)
+    return d, d_out, parameters, Learned(PairwiseRotation(n, layers), mean, kept.astype(np.int32))
 
 
 class _Reader:

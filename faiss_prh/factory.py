@@ -29,7 +29,8 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
     """
     Make an index from a string: Faiss's own, and PRH as one more transform.
 
-    ``[IDMap,|IDMap2,] transforms… , PRH[(n_iso[,n_pca[,tilt]])] , index [,IDMap|,IDMap2] [,RFlat|,Refine(…)|,RAsym]``
+    ``[IDMap,] transforms… , PRH[bits][(n_iso[,n_pca[,tilt]])] , index [,IDMap] [,RFlat|,Refine(…)|,RAsym]``, and IDMap2 for
+    IDMap.
 
     Parameters
     ----------
@@ -122,12 +123,8 @@ def _prh(d: int, part: str) -> PRHTransform:
     match = _PRH.fullmatch(part)
     if not match:
         raise ValueError(f"{part!r}: PRH is written PRH, PRH(n_iso), PRH(n_iso,n_pca) or PRH(n_iso,n_pca,tilt)")
-    if match["bits"] and int(match["bits"]) != d:
-        raise ValueError(
-            f"{part!r} after {d} dimensions: PRH keeps the dimension for now; put PCA{match['bits']} in front of it"
-        )
     given: dict[str, Any] = {name: int(match[name]) for name in ("n_iso", "n_pca") if match[name]}
-    return PRHTransform(d, tilt=float(match["tilt"] or 0), **given)
+    return PRHTransform(d, int(match["bits"] or d), tilt=float(match["tilt"] or 0), **given)
 
 
 def _faiss_transform(d: int, part: str) -> Any:

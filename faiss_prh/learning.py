@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from .rotation import MAX_LAYERS, PairwiseRotation, random_pairings
+from .reduction import BUDGET, MATCHED_LAYERS, matching, mutual_best
+from .rotation import PairwiseRotation, random_pairings
 
 if TYPE_CHECKING:
     from .moments import Moments
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int32]
+
+MAX_LAYERS = 100
+"""Of n_iso and n_pca together."""
+MAX_REDUCTION_LAYERS = 600
 
 
 @dataclass(frozen=True)
@@ -113,9 +118,62 @@ def rotated_variances(a: Array, b: Array, c: Array, theta: npt.NDArray[np.floati
     return np.maximum(mean + turned, 0), np.maximum(mean - turned, 0)
 
 
-def learn(moments: Moments, parameters: Parameters) -> PairwiseRotation:
+class _Learner:
+    """Adds layers one by one; the moments are rotated along."""
+
+    def __init__(self, moments: Moments) -> None:
+        self.moments = moments
+        self.variances = moments.variances()
+        self.layers: list[tuple[Indices, Indices, npt.NDArray[np.float32]]] = []
+
+    def add(self, i: Indices, j: Indices, angle: Callable[[Array, Array, Array], Array], equal: bool = False) -> None:
+        """Turn pairs by the angles that follow from their variances and covariance."""
+        a, b, c = self.variances[i], self.variances[j], self.moments.covariances(i, j)
+        theta = angle(a, b, c).astype(np.float32)
+        self.moments.rotate(i, j, theta)
+        # Rounding apart, an isotropic layer makes the two equal. Making them so exactly keeps dimensions that
+        # have been paired together in the next sorting, and so the layers in the form of small cubes, which
+        # the native code applies without leaving the first-level cache.
+        self.variances[i], self.variances[j] = ((a + b) / 2,) * 2 if equal else rotated_variances(a, b, c, theta)
+        self.layers.append((i, j, theta))
+
+    def largest(self, count: int) -> tuple[Indices, Indices]:
+        """Return the dimensions of the largest variances, and the others."""
+        order = np.argsort(-self.variances, kind="stable").astype(np.int32)
+        return order[:count], order[count:]
+
+    def reduce(self, count: int) -> Indices:
+        """Bring the variance into `count` dimensions, and return these."""
+        n = len(self.variances)
+        everything = np.arange(n, dtype=np.int32)
+        for _ in range(MATCHED_LAYERS):
+            self.add(*matching(self.moments.block(everything, everything) ** 2), pca_angle)
+        budget = BUDGET * n / 2 * layers_for(n)
+        while budget > 0 and len(self.layers) < MAX_REDUCTION_LAYERS:
+            kept, dropped = self.largest(count)
+            half = (self.variances[kept][:, None] - self.variances[dropped]) / 2
+            # What the variance of the kept one gains at the pair's principal axes.
+            i, j = mutual_best(np.hypot(half, self.moments.block(kept, dropped)) - half)
+            if not len(i):
+                break
+            self.add(kept[i], dropped[j], pca_angle)
+            budget -= len(i)
+        return np.sort(self.largest(count)[0])
+
+    def make_isotropic(self, dimensions: Indices, parameters: Parameters) -> None:
+        """Add layers that pair the largest with the smallest variances."""
+        order = dimensions[np.argsort(-self.variances[dimensions], kind="stable")]
+        d, half = len(order), len(order) // 2
+        for _ in range(parameters.n_iso):
+            i, middle, j = order[:half].copy(), order[half : d - half], order[::-1][:half].copy()
+            self.add(i, j, partial(tilted_angle, tilt=parameters.tilt), equal=parameters.tilt == 0)
+            order = np.concatenate([np.stack([i, j], axis=1).ravel(), middle])
+            order = order[np.argsort(-self.variances[order], kind="stable")]
+
+
+def learn(moments: Moments, parameters: Parameters, d_out: int | None = None) -> tuple[PairwiseRotation, Indices]:
     """
-    Learn a rotation from the moments of a sample, which are rotated along.
+    Learn a rotation from the moments of a sample, which are rotated along, and which dimensions to keep of it.
 
     Examples
     --------
@@ -123,32 +181,29 @@ def learn(moments: Moments, parameters: Parameters) -> PairwiseRotation:
     >>> from faiss_prh.moments import CovarianceMoments
     >>> moments = CovarianceMoments(4)
     >>> moments.update(np.random.default_rng(0).normal(size=(100, 4)) * [1, 2, 3, 4])
-    >>> rotation = learn(moments, Parameters(n_iso=2, n_pca=0, tilt=0.0, seed=0))
+    >>> rotation, kept = learn(moments, Parameters(n_iso=2, n_pca=0, tilt=0.0, seed=0))
     >>> variances = moments.variances()
     >>> bool(np.ptp(variances) < 1e-6 * variances.max())
     True
     """
-    variances = moments.variances()
-    d = len(variances)
-    layers: list[tuple[Indices, Indices, npt.NDArray[np.float32]]] = []
+    learner = _Learner(moments)
+    n = len(learner.variances)
+    kept = np.arange(n, dtype=np.int32) if d_out is None or d_out >= n else learner.reduce(d_out)
+    learner.make_isotropic(kept, parameters)
+    for i, j in random_pairings(len(kept), parameters.n_pca, np.random.default_rng(parameters.seed)):
+        learner.add(kept[i], kept[j], pca_angle)
+    return PairwiseRotation(n, learner.layers), kept
 
-    def add_layer(i: Indices, j: Indices, angle: Callable[[Array, Array, Array], Array], equal: bool = False) -> None:
-        a, b, c = variances[i], variances[j], moments.covariances(i, j)
-        theta = angle(a, b, c).astype(np.float32)
-        moments.rotate(i, j, theta)
-        # Rounding apart, an isotropic layer makes the two equal. Making them so exactly keeps dimensions that
-        # have been paired together in the next sorting, and so the layers in the form of small cubes, which
-        # the native code applies without leaving the first-level cache.
-        variances[i], variances[j] = ((a + b) / 2,) * 2 if equal else rotated_variances(a, b, c, theta)
-        layers.append((i, j, theta))
 
-    order = np.argsort(-variances, kind="stable").astype(np.int32)
-    half = d // 2
-    for _ in range(parameters.n_iso):
-        i, middle, j = order[:half].copy(), order[half : d - half], order[::-1][:half].copy()
-        add_layer(i, j, partial(tilted_angle, tilt=parameters.tilt), equal=parameters.tilt == 0)
-        order = np.concatenate([np.stack([i, j], axis=1).ravel(), middle])
-        order = order[np.argsort(-variances[order], kind="stable")]
-    for i, j in random_pairings(d, parameters.n_pca, np.random.default_rng(parameters.seed)):
-        add_layer(i, j, pca_angle)
-    return PairwiseRotation(d, layers)
+def learn_expansion(moments: Moments, parameters: Parameters) -> tuple[PairwiseRotation, Indices]:
+    """
+    Learn a rotation of moments some of whose dimensions are always zero, so that all get their share.
+
+    After the isotropic layers, ⌈log2 n⌉ layers of random angles: measured, as good as a random orthonormal frame.
+    """
+    learner = _Learner(moments)
+    n = len(learner.variances)
+    everything = np.arange(n, dtype=np.int32)
+    learner.make_isotropic(everything, parameters)
+    mixing = PairwiseRotation.random(n, layers_for(n), parameters.seed)
+    return PairwiseRotation(n, [*learner.layers, *mixing.layers]), everything

@@ -13,6 +13,9 @@ from .rotation import rotate_rows
 
 Indices = npt.NDArray[np.int32]
 
+MAX_REDUCED = 8192
+"""Dimensions whose covariance matrix is worth its memory."""
+
 
 class Moments(Protocol):
     """What the layer loop asks of a sample."""
@@ -27,6 +30,9 @@ class Moments(Protocol):
     def covariances(self, i: Indices, j: Indices) -> npt.NDArray[np.float64]:
         """Return the covariances of the pairs (i, j)."""
 
+    def block(self, i: Indices, j: Indices) -> npt.NDArray[np.float64]:
+        """Return the covariances of each of i with each of j."""
+
     def rotate(self, i: Indices, j: Indices, theta: npt.NDArray[np.float32]) -> None:
         """Rotate the disjoint pairs (i, j) by theta."""
 
@@ -37,8 +43,10 @@ class SampleMoments:
 
     Parameters
     ----------
-    x : array of shape (m, n)
+    x : array of shape (m, d)
         The sample.
+    n : int, optional
+        Number of dimensions, if they are more than the sample's: the others are zero.
 
     Examples
     --------
@@ -47,14 +55,15 @@ class SampleMoments:
     array([1., 0.])
     """
 
-    def __init__(self, x: npt.NDArray[np.generic]) -> None:
-        m, n = x.shape
-        self._rows = np.empty((n, m), dtype=np.float32)
+    def __init__(self, x: npt.NDArray[np.generic], n: int | None = None) -> None:
+        m, d = x.shape
+        self._rows = np.empty((n or d, m), dtype=np.float32)
+        self._rows[d:] = 0
         first = 0
         for block in float32_blocks(x):
-            _native.sample_fill(self._rows, first, block)
+            _native.sample_fill(self._rows[:d], first, block)
             first += len(block)
-        self.mean = _native.sample_centre(self._rows)
+        self.mean = _native.sample_centre(self._rows[:d])
 
     def variances(self) -> npt.NDArray[np.float64]:
         """Return the variance of each dimension."""
@@ -64,6 +73,11 @@ class SampleMoments:
     def covariances(self, i: Indices, j: Indices) -> npt.NDArray[np.float64]:
         """Return the covariances of the pairs (i, j)."""
         return _native.sample_covariances(self._rows, i, j)
+
+    def block(self, i: Indices, j: Indices) -> npt.NDArray[np.float64]:
+        """Return the covariances of each of i with each of j."""
+        products: npt.NDArray[np.float64] = (self._rows[i] @ self._rows[j].T).astype(np.float64)
+        return products / self._rows.shape[1]
 
     def rotate(self, i: Indices, j: Indices, theta: npt.NDArray[np.float32]) -> None:
         """Rotate the disjoint pairs (i, j) by theta."""
@@ -119,15 +133,29 @@ class CovarianceMoments:
         covariances: npt.NDArray[np.float64] = self._scatter[i, j] / self.count
         return covariances
 
+    def block(self, i: Indices, j: Indices) -> npt.NDArray[np.float64]:
+        """Return the covariances of each of i with each of j."""
+        covariances: npt.NDArray[np.float64] = self._scatter[np.ix_(i, j)] / self.count
+        return covariances
+
     def rotate(self, i: Indices, j: Indices, theta: npt.NDArray[np.float32]) -> None:
         """Rotate the disjoint pairs (i, j) by theta."""
         rotate_rows(self._scatter, i, j, theta)
         rotate_rows(self._scatter.T, i, j, theta)
 
 
-def moments_of(x: npt.NDArray[np.generic]) -> Moments:
-    """Return the moments of a sample, kept the cheaper way for its shape."""
+def moments_of(x: npt.NDArray[np.generic], d_out: int | None = None) -> Moments:
+    """Return the moments of a sample, kept the cheaper way for its shape and for what is to be learned."""
     m, n = x.shape
+    d_out = n if d_out is None else d_out
+    if d_out > n:
+        return SampleMoments(x, d_out)
+    if d_out < n:  # for which all covariances are looked at
+        if n > MAX_REDUCED:
+            raise ValueError(f"more than {MAX_REDUCED} dimensions cannot be reduced yet, not {n}: put PCA in front")
+        moments = CovarianceMoments(n)
+        moments.update(x)
+        return moments
     # Measured: a product with n columns costs less than the passes over the sample only while n is small, and then only
     # for large samples; and a busy machine slows BLAS more than the passes.
     if n > 128 or m < 1024 * n:

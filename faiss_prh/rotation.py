@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 
 MAX_DIMENSIONS = 1 << 20
-MAX_LAYERS = 100
-"""Many more, and the factors that native code takes out of the rotations would leave single precision."""
+MAX_LAYERS = 1000
 
 
 class Layer(NamedTuple):
@@ -204,12 +203,12 @@ def random_pairings(
         yield order[np.append(first, left[::2])], order[np.append(opposite[first], left[1::2])]
 
 
-def checked_dimension(d: int) -> int:
+def checked_dimension(d: int, name: str = "d") -> int:
     """Return `d` if it is a number of dimensions that a rotation can have."""
     if isinstance(d, bool) or not isinstance(d, (int, np.integer)):
-        raise TypeError(f"d must be an integer, not {d!r}")
+        raise TypeError(f"{name} must be an integer, not {d!r}")
     if not 1 <= d <= MAX_DIMENSIONS:
-        raise ValueError(f"d must be from 1 to {MAX_DIMENSIONS}, not {d}")
+        raise ValueError(f"{name} must be from 1 to {MAX_DIMENSIONS}, not {d}")
     return int(d)
 
 

@@ -55,10 +55,8 @@ def _transform(transform: Any) -> Any:
     prh = as_prh(transform)
     if prh is None:
         return _copied(transform, faiss.write_VectorTransform, faiss.read_VectorTransform)
-    rotation, mean = prh.rotation, prh.mean
-    if rotation is None or mean is None:
-        raise RuntimeError("this PRHTransform is not trained: there is no matrix to give to Faiss")
-    dense = rotation.to_dense()
+    dense, mean = prh.to_dense(), prh.mean
+    assert mean is not None  # or to_dense had refused
     linear = faiss.LinearTransform(prh.d_in, prh.d_out, True)
     faiss.copy_array_to_vector(dense.astype(np.float32).ravel(), linear.A)
     faiss.copy_array_to_vector((-dense @ mean).astype(np.float32), linear.b)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from . import _native, _serialization
 from ._arrays import as_vectors, first_non_finite_row, float32_blocks
-from .learning import Parameters, layers_for, learn
+from .learning import Parameters, layers_for, learn, learn_expansion
 from .moments import moments_of
 from .rotation import PairwiseRotation, checked_dimension
 
@@ -36,10 +36,14 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     Parameters
     ----------
     d : int
-        Dimension of the vectors, in and out.
+        Dimension of the vectors.
+    d_out : int, optional
+        Number of values and bits that come out; as many as `d` by default. Fewer: rotations between the dimensions
+        that are kept and those that are dropped bring most of the variance into the former, without a dense matrix.
+        More: a frame whose columns are orthonormal.
     n_iso : int, optional
-        Layers that pair large with small variances and make them equal. Default ⌈log2 d⌉, which makes all
-        variances equal if d is a power of two and nearly so otherwise.
+        Layers that pair large with small variances and make them equal. Default ⌈log2 d_out⌉, which makes all
+        variances equal if d_out is a power of two and nearly so otherwise.
     n_pca : int, optional
         Layers of random pairs, turned to their principal axes, after those.
     tilt : float, optional
@@ -50,7 +54,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     Attributes
     ----------
     d_in, d_out : int
-        Dimension of the vectors.
+        Dimension of the vectors, and number of bits.
     is_trained : bool
         Whether there is a rotation to apply.
     parameters : Parameters
@@ -59,6 +63,8 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         What was learned.
     mean : ndarray of float32 or None
         What is subtracted before the rotation.
+    kept : ndarray of int32 or None
+        Which dimensions of the rotation come out.
 
     Notes
     -----
@@ -94,16 +100,24 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     """
 
     parameters: Parameters
-    _learned: tuple[PairwiseRotation, Vectors] | None
+    _learned: _serialization.Learned | None
 
     def __init__(
-        self, d: int, *, n_iso: int | None = None, n_pca: int = 4, tilt: float = 0.0, seed: int = 1234
+        self,
+        d: int,
+        d_out: int | None = None,
+        *,
+        n_iso: int | None = None,
+        n_pca: int = 4,
+        tilt: float = 0.0,
+        seed: int = 1234,
     ) -> None:
         d = checked_dimension(d)
-        self.parameters = Parameters(layers_for(d) if n_iso is None else n_iso, n_pca, tilt, seed)
+        d_out = d if d_out is None else checked_dimension(d_out, "d_out")
+        self.parameters = Parameters(layers_for(d_out) if n_iso is None else n_iso, n_pca, tilt, seed)
         self._learned = None
         # Adopting the proxy's pointer makes this object the transform's owner, in Faiss's own bookkeeping.
-        self.this = _native.new_transform(d, _train_callback).this
+        self.this = _native.new_transform(d, d_out, _train_callback).this
         _transforms[int(self.this)] = self
 
     @classmethod
@@ -124,12 +138,37 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     @property
     def rotation(self) -> PairwiseRotation | None:
         """What was learned."""
-        return self._learned[0] if self._learned else None
+        return self._learned.rotation if self._learned else None
 
     @property
     def mean(self) -> Vectors | None:
         """What is subtracted before the rotation."""
-        return self._learned[1] if self._learned else None
+        return self._learned.mean if self._learned else None
+
+    @property
+    def kept(self) -> npt.NDArray[np.int32] | None:
+        """Which dimensions of the rotation come out."""
+        return self._learned.kept if self._learned else None
+
+    def to_dense(self) -> npt.NDArray[np.float64]:
+        """
+        Return the matrix (d_out, d_in) of the transform.
+
+        Its rows are orthonormal, or its columns if d_out is more than d_in.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from faiss_prh import PRHTransform
+        >>> prh = PRHTransform(20, 8)
+        >>> prh.train(np.random.default_rng(0).normal(size=(100, 20)))
+        >>> bool(np.allclose(prh.to_dense() @ prh.to_dense().T, np.eye(8), atol=1e-6))
+        True
+        """
+        if self._learned is None:
+            raise RuntimeError("this PRHTransform is not trained: call train(x) first")
+        dense: npt.NDArray[np.float64] = self._learned.rotation.to_dense()[self._learned.kept, : self.d_in]
+        return dense
 
     def train(self, x: npt.ArrayLike) -> None:
         """
@@ -144,15 +183,18 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         if len(vectors) == 0:
             raise ValueError("training needs at least one vector")
         with np.errstate(invalid="ignore", over="ignore"):
-            moments = moments_of(vectors)
+            moments = moments_of(vectors, self.d_out)
             total_variance = moments.variances().sum()
         if not total_variance < _LARGEST_VARIANCE:
             bad = first_non_finite_row(vectors)
             if bad is None:
                 raise ValueError("training vectors are too large to be rotated in single precision")
             raise ValueError(f"training vector {bad} has a non-finite value")
-        rotation = learn(moments, self.parameters)
-        self._set(rotation, moments.mean.astype(np.float32))
+        if self.d_out > self.d_in:
+            rotation, kept = learn_expansion(moments, self.parameters)
+        else:
+            rotation, kept = learn(moments, self.parameters, self.d_out)
+        self._set(rotation, moments.mean.astype(np.float32), kept)
 
     def apply(self, x: npt.ArrayLike) -> Vectors:
         """
@@ -164,27 +206,27 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
 
         Returns
         -------
-        ndarray of float32, shape (n, d)
+        ndarray of float32, shape (n, d_out)
         """
         vectors = self._checked(x)
-        return self._run(_native.apply, vectors, np.empty(vectors.shape, dtype=np.float32))
+        return self._run(_native.apply, vectors, np.empty((len(vectors), self.d_out), dtype=np.float32))
 
     apply_py = apply
 
     def reverse_transform(self, x: npt.ArrayLike) -> Vectors:
         """
-        Undo `apply`: rotate back and add the mean.
+        Undo `apply`: rotate back and add the mean. What was dropped does not come back.
 
         Parameters
         ----------
-        x : array of shape (n, d)
+        x : array of shape (n, d_out)
 
         Returns
         -------
         ndarray of float32, shape (n, d)
         """
-        vectors = self._checked(x)
-        return self._run(_native.reverse, vectors, np.empty(vectors.shape, dtype=np.float32))
+        vectors = self._checked(x, reverse=True)
+        return self._run(_native.reverse, vectors, np.empty((len(vectors), self.d_in), dtype=np.float32))
 
     def encode(self, x: npt.ArrayLike) -> npt.NDArray[np.uint8]:
         """
@@ -199,7 +241,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
 
         Returns
         -------
-        ndarray of uint8, shape (n, ⌈d / 8⌉)
+        ndarray of uint8, shape (n, ⌈d_out / 8⌉)
 
         Examples
         --------
@@ -208,7 +250,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         array([[255,  15]], dtype=uint8)
         """
         vectors = self._checked(x)
-        return self._run(_native.encode, vectors, np.empty((len(vectors), (vectors.shape[1] + 7) // 8), dtype=np.uint8))
+        return self._run(_native.encode, vectors, np.empty((len(vectors), (self.d_out + 7) // 8), dtype=np.uint8))
 
     def to_bytes(self) -> bytes:
         """
@@ -221,16 +263,19 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         >>> PRHTransform.from_bytes(prh.to_bytes()).rotation == prh.rotation
         True
         """
-        return _serialization.dumps(self.d_in, self.parameters, self._learned)
+        return _serialization.dumps(self.d_in, self.d_out, self.parameters, self._learned)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PRHTransform:
         """Return the transform that `to_bytes` wrote. Bytes that it did not write are a ValueError."""
-        d, parameters, learned = _serialization.loads(data)
-        transform = cls(d)
+        d_in, d_out, parameters, learned = _serialization.loads(data)
+        transform = cls(d_in, d_out)
         transform.parameters = parameters
         if learned:
-            transform._set(*learned)
+            try:
+                transform._set(*learned)
+            except RuntimeError as error:
+                raise ValueError(f"a damaged PRHTransform: {error}") from None
         return transform
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -239,23 +284,26 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     def __repr__(self) -> str:
         p = self.parameters
         state = "trained" if self.is_trained else "untrained"
-        return f"<PRHTransform({self.d_in}, n_iso={p.n_iso}, n_pca={p.n_pca}, tilt={p.tilt:g}, seed={p.seed}), {state}>"
+        size = f"{self.d_in}" if self.d_in == self.d_out else f"{self.d_in}, {self.d_out}"
+        return f"<PRHTransform({size}, n_iso={p.n_iso}, n_pca={p.n_pca}, tilt={p.tilt:g}, seed={p.seed}), {state}>"
 
-    def _set(self, rotation: PairwiseRotation, mean: Vectors) -> None:
+    def _set(self, rotation: PairwiseRotation, mean: Vectors, kept: npt.NDArray[np.int32] | None = None) -> None:
+        if kept is None:
+            kept = np.arange(rotation.d, dtype=np.int32)
         i, j, theta = (
             np.concatenate([np.empty(0, dtype), *(layer[part] for layer in rotation.layers)])
             for part, dtype in enumerate(("i4", "i4", "f4"))
         )
         ends = np.cumsum([len(layer.theta) for layer in rotation.layers], dtype=np.int64)
-        mean.flags.writeable = False
+        mean.flags.writeable = kept.flags.writeable = False
         with _publishing:  # or two threads could leave one's rotation here and the other's in native code
-            _native.set_rotation(int(self.this), ends, i, j, theta, mean)
-            self._learned = rotation, mean
+            _native.set_rotation(int(self.this), rotation.d, ends, i, j, theta, mean, kept)
+            self._learned = _serialization.Learned(rotation, mean, kept)
 
-    def _checked(self, x: npt.ArrayLike) -> npt.NDArray[np.generic]:
+    def _checked(self, x: npt.ArrayLike, reverse: bool = False) -> npt.NDArray[np.generic]:
         if self._learned is None:
             raise RuntimeError("this PRHTransform is not trained: call train(x) first")
-        return as_vectors(x, len(self._learned[1]), "vectors")
+        return as_vectors(x, len(self._learned.kept if reverse else self._learned.mean), "vectors")
 
     def _run(self, native: Callable[[int, Vectors, Output], int | None], x: npt.NDArray[Any], out: Output) -> Output:
         """Write what native code makes of `x` to `out`, a block at a time."""

@@ -109,7 +109,7 @@ def test_metric():
         ("PRH(a),BFlat", "PRH is written"),
         ("PRH(3,2,1.5),BFlat", "tilt must be"),
         ("PRH(3,2,0.5,1),BFlat", "PRH is written"),
-        ("PRH32,BFlat", "'PRH32' after 64 dimensions: .*PCA32"),
+        ("PRH0,BFlat", "d_out must be from 1"),
         ("PRH,BIVF16,junk", "'BIVF16,junk' is no binary index; there are BFlat"),
         ("PRH,BIVF4q", "no binary index"),
         ("BIVF16,junk", "no binary index"),

@@ -31,7 +31,7 @@ def covariance(x):
 
 def learned(x, kind="sample", **parameters):
     defaults = {"n_iso": layers_for(x.shape[1]), "n_pca": 0, "tilt": 0.0, "seed": 0}
-    return learn(MOMENTS[kind](x), Parameters(**(defaults | parameters)))
+    return learn(MOMENTS[kind](x), Parameters(**(defaults | parameters)))[0]
 
 
 def after(x, rotation):

@@ -99,7 +99,7 @@ class Doctored:
     ],
 )
 def test_a_faiss_of_another_layout_is_refused(wrong):
-    proxy = _native.new_transform(2, _native.TrainCallback())
+    proxy = _native.new_transform(2, 2, _native.TrainCallback())
     with pytest.raises(ImportError, match=f"does not fit this Faiss .{faiss.__version__}.*another layout"):
         _native._check_faiss_layout(lambda: Doctored(proxy, **wrong))
 
@@ -110,7 +110,7 @@ def test_another_versions_library_is_refused():
 
 
 def test_native_errors_become_exceptions():
-    untrained = _native.new_transform(3, _native.TrainCallback())
+    untrained = _native.new_transform(3, 3, _native.TrainCallback())
     x = np.zeros((1, 3), np.float32)
     with pytest.raises(RuntimeError, match="not trained"):
         _native.apply(int(untrained.this), x, x.copy())

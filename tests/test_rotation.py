@@ -66,9 +66,9 @@ def test_equal_rotations_hash_alike():
 
 
 def test_the_number_of_layers_is_limited():
-    assert len(PairwiseRotation.random(2, 100, seed=0).layers) == 100
-    with pytest.raises(ValueError, match="at most 100 layers, not 101"):
-        PairwiseRotation.random(2, 101, seed=0)
+    assert len(PairwiseRotation.random(2, 1000, seed=0).layers) == 1000
+    with pytest.raises(ValueError, match="at most 1000 layers, not 1001"):
+        PairwiseRotation.random(2, 1001, seed=0)
     with pytest.raises(ValueError, match="negative"):
         PairwiseRotation.random(2, -1, seed=0)
 

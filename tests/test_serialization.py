@@ -47,20 +47,22 @@ def test_untrained_round_trip():
     assert (again.d_in, again.parameters) == (7, prh.parameters)
 
 
-def test_format_version_1_is_kept():
+def test_format_versions_are_kept():
     prh = PRHTransform(4, n_iso=2, n_pca=0, tilt=0.0, seed=5)
     prh.train([[4, 0, 0, 1], [-4, 0, 0, 1], [0, 2, 1, 1], [0, -2, -1, 1]])
-    content = (
-        b"FAISSPRH"  # magic
-        + struct.pack("<HH", 1, 1)  # version, trained
-        + struct.pack("<IIIQdI", 4, 2, 0, 5, 0.0, 2)  # d, n_iso, n_pca, seed, tilt, number of layers
-        + struct.pack("<2I", 2, 2)  # rotations of each layer
+    fields = struct.pack("<IIIQdI", 4, 2, 0, 5, 0.0, 2)  # d, n_iso, n_pca, seed, tilt, number of layers
+    learned = (
+        struct.pack("<2I", 2, 2)  # rotations of each layer
         + struct.pack("<4I", *(int(k) for layer in prh.rotation.layers for k in layer.i))
         + struct.pack("<4I", *(int(k) for layer in prh.rotation.layers for k in layer.j))
         + struct.pack("<4f", *(float(t) for layer in prh.rotation.layers for t in layer.theta))
         + struct.pack("<4f", 0, 0, 0, 1)  # mean
     )
-    assert prh.to_bytes() == signed(content)
+    d_out, kept = struct.pack("<I", 4), struct.pack("<4I", 0, 1, 2, 3)
+    first = signed(b"FAISSPRH" + struct.pack("<HH", 1, 1) + fields + learned)
+    second = signed(b"FAISSPRH" + struct.pack("<HH", 2, 1) + fields + d_out + learned + kept)
+    assert prh.to_bytes() == second
+    assert PRHTransform.from_bytes(first).to_bytes() == second
 
 
 def test_every_truncation_is_refused():
@@ -87,13 +89,13 @@ def test_foreign_bytes_are_refused(data):
 
 
 FIELD = {"version": (8, "<H"), "trained": (10, "<H"), "d": (12, "<I"), "n_iso": (16, "<I"), "n_pca": (20, "<I"),
-         "seed": (24, "<Q"), "tilt": (32, "<d"), "n_layers": (40, "<I")}  # fmt: skip
+         "seed": (24, "<Q"), "tilt": (32, "<d"), "n_layers": (40, "<I"), "d_out": (44, "<I")}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("version", 2, "format version 2; this release reads version 1"),
+        ("version", 3, "format version 3; this release reads versions 1 to 2"),
         ("trained", 2, "damaged"),
         ("trained", 0, "untrained"),
         ("d", 0, "damaged"),
@@ -109,6 +111,10 @@ FIELD = {"version": (8, "<H"), "trained": (10, "<H"), "d": (12, "<I"), "n_iso": 
         ("n_layers", 99, "too early"),
         ("n_layers", 4, "damaged"),
         ("n_layers", 6, "damaged"),
+        ("d_out", 0, "damaged"),
+        ("d_out", 2**31, "damaged"),
+        ("d_out", 19, "too long"),
+        ("d_out", 21, "too early"),
     ],
 )
 def test_hostile_headers_with_a_right_checksum(field, value, message):
@@ -125,7 +131,7 @@ def assert_refused(offset, fmt, value, message):
 def test_hostile_contents_with_a_right_checksum():
     prh = trained()
     n_layers, n_rotations = len(prh.rotation.layers), prh.rotation.n_rotations
-    sizes = _HEADER.size
+    sizes = _HEADER.size + 4
     i, j = sizes + 4 * n_layers, sizes + 4 * n_layers + 4 * n_rotations
     theta, mean = j + 4 * n_rotations, j + 8 * n_rotations
     first = prh.rotation.layers[0]
@@ -139,6 +145,9 @@ def test_hostile_contents_with_a_right_checksum():
     assert_refused(theta, "<f", float("nan"), "finite")
     assert_refused(theta, "<f", float("inf"), "finite")
     assert_refused(mean, "<f", float("-inf"), "mean")
+    kept = mean + 4 * 20
+    assert_refused(kept, "<I", 20, "keeps dimensions")
+    assert_refused(kept, "<I", 1, "keeps dimensions")
 
 
 def test_other_types_are_refused():

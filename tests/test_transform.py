@@ -285,7 +285,7 @@ def test_bad_parameters_are_refused_at_once():
     with pytest.raises(ValueError, match="tilt"):
         PRHTransform(8, tilt=2)
     with pytest.raises(TypeError):
-        PRHTransform(8, 7)
+        PRHTransform(8, 8, 7)
 
 
 @pytest.mark.parametrize("again", [copy.copy, copy.deepcopy, lambda prh: pickle.loads(pickle.dumps(prh))])

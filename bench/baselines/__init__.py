@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable
 
+import faiss
+
 from bench.baselines.bpbc import BPBC
 from bench.baselines.encoder import Encoder, random_orthogonal
 from bench.baselines.iso import ISO
@@ -40,7 +42,7 @@ def rival_makers(d: int, bits: int | None = None) -> Makers:
     def kept(make: Callable[[int, int], Encoder]) -> Callable[[int], Encoder]:
         return lambda seed: make(bits, seed) if bits == d else Reduced(d, bits, make(bits, seed))
 
-    return {
+    makers: Makers = {
         "ITQ, Faiss's": lambda seed: FaissITQ(bits),
         "ITQ, published": lambda seed: ITQ(bits, seed),
         "ISO": lambda seed: ISO(bits, seed),
@@ -48,8 +50,10 @@ def rival_makers(d: int, bits: int | None = None) -> Makers:
         "KMH": lambda seed: KMH(bits),
         "SRR": kept(srr),
         "RR": kept(rr),
-        "Hadamard": kept(hadamard),
     }
+    if hasattr(faiss, "HadamardRotation"):  # from Faiss 1.12 on
+        makers["Hadamard"] = kept(hadamard)
+    return makers
 
 
 __all__ = ["BPBC", "ISO", "ITQ", "KMH", "PCAH", "PRH", "Encoder", "FaissITQ", "Makers", "Reduced", "layers"]

@@ -124,7 +124,7 @@ void rotate_all(const Plan& plan, Row<V, K>* tile, Prefetch prefetch) {
 template <class V, int K>
 bool load_tile(const Plan& plan, int count, const float* x, Row<V, K>* tile) {
     constexpr int L = lanes<V>;
-    const std::int64_t d = plan.d;
+    const std::int64_t d = plan.d_in;
     V zeros = {};   // for as long as all values are finite
     std::int64_t i = 0;
     if (count == K * L)
@@ -153,18 +153,19 @@ bool load_tile(const Plan& plan, int count, const float* x, Row<V, K>* tile) {
             zero += value * 0.0f;
             tile[i].v[v / L][v % L] = (value - plan.centre[i]) * plan.scale[i];
         }
-    for (int spare = 0; spare < kSpareRows; spare++) tile[d + spare] = {};
+    for (; i < plan.n + kSpareRows; i++) tile[i] = {};
     return zero == 0.0f;
 }
 
 // One vector alone.
 bool load_tile(const Plan& plan, int, const float* x, Row<float, 1>* tile) {
     float zeros[8] = {};
-    for (std::int64_t i = 0; i < plan.d; i++) {
+    std::int64_t i = 0;
+    for (; i < plan.d_in; i++) {
         zeros[i % 8] += x[i] * 0.0f;
         tile[i].v[0] = (x[i] - plan.centre[i]) * plan.scale[i];
     }
-    for (int spare = 0; spare < kSpareRows; spare++) tile[plan.d + spare] = {};
+    for (; i < plan.n + kSpareRows; i++) tile[i] = {};
     float zero = 0;
     for (const float z : zeros) zero += z;
     return zero == 0.0f;
@@ -172,9 +173,9 @@ bool load_tile(const Plan& plan, int, const float* x, Row<float, 1>* tile) {
 
 template <class V, int K>
 void store_signs(const Plan& plan, int count, const Row<V, K>* tile, std::uint8_t* codes) {
-    const int code_size = (plan.d + 7) / 8;
-    for (int i = 0; i < plan.d; i += 32) {
-        const int bits = plan.d - i < 32 ? plan.d - i : 32;
+    const int code_size = (plan.d_out + 7) / 8;
+    for (int i = 0; i < plan.d_out; i += 32) {
+        const int bits = plan.d_out - i < 32 ? plan.d_out - i : 32;
         using Word = typename VectorTypes<lanes<V>>::Word;
         Word words[K] = {};
         for (int bit = bits - 1; bit >= 0; bit--) {
@@ -188,8 +189,8 @@ void store_signs(const Plan& plan, int count, const Row<V, K>* tile, std::uint8_
 }
 
 void store_signs(const Plan& plan, int, const Row<float, 1>* tile, std::uint8_t* codes) {
-    for (int i = 0; i < plan.d; i += 8) {
-        const int bits = plan.d - i < 8 ? plan.d - i : 8;
+    for (int i = 0; i < plan.d_out; i += 8) {
+        const int bits = plan.d_out - i < 8 ? plan.d_out - i : 8;
         int byte = 0;
         for (int bit = 0; bit < bits; bit++) byte |= (tile[plan.output_rows[i + bit]].v[0] >= 0) << bit;
         codes[i / 8] = static_cast<std::uint8_t>(byte);
@@ -199,7 +200,7 @@ void store_signs(const Plan& plan, int, const Row<float, 1>* tile, std::uint8_t*
 template <class V, int K>
 void store_values(const Plan& plan, int count, const Row<V, K>* tile, float* y) {
     constexpr int L = lanes<V>;
-    const std::int64_t d = plan.d;
+    const std::int64_t d = plan.d_out;
     std::int64_t i = 0;
     if (count == K * L)
         for (; i + 4 <= d; i += 4)
@@ -218,7 +219,7 @@ void store_values(const Plan& plan, int count, const Row<V, K>* tile, float* y) 
 }
 
 void store_values(const Plan& plan, int, const Row<float, 1>* tile, float* y) {
-    for (int i = 0; i < plan.d; i++) y[i] = tile[plan.output_rows[i]].v[0] + plan.output_offset[i];
+    for (int i = 0; i < plan.d_out; i++) y[i] = tile[plan.output_rows[i]].v[0] + plan.output_offset[i];
 }
 
 std::int64_t first_non_finite_row(std::int64_t n, std::int64_t d, const float* x) {
@@ -257,12 +258,12 @@ std::int64_t for_each_tile(std::int64_t n, Work work) {
 }
 
 Prefetch next_tile(const Plan& plan, std::int64_t n, std::int64_t v, const float* x) {
-    const std::int64_t d = plan.d, begin = v + kTile, end = begin + kTile < n ? begin + kTile : n;
+    const std::int64_t d = plan.d_in, begin = v + kTile, end = begin + kTile < n ? begin + kTile : n;
     return d <= kMaxPrefetch && begin < n ? Prefetch(x + begin * d, x + end * d) : Prefetch(x, x);
 }
 
 std::int64_t encode(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* buffer) {
-    const std::int64_t d = plan.d, code_size = (d + 7) / 8;
+    const std::int64_t d = plan.d_in, code_size = (plan.d_out + 7) / 8;
     const std::int64_t stopped = for_each_tile(n, [&](auto width, std::int64_t v, int count) {
         auto* tile = reinterpret_cast<typename decltype(width)::TileRow*>(buffer);
         if (!load_tile(plan, count, x + v * d, tile)) return false;
@@ -274,12 +275,11 @@ std::int64_t encode(const Plan& plan, std::int64_t n, const float* x, std::uint8
 }
 
 void apply(const Plan& plan, std::int64_t n, const float* x, float* y, float* buffer) {
-    const std::int64_t d = plan.d;
     for_each_tile(n, [&](auto width, std::int64_t v, int count) {
         auto* tile = reinterpret_cast<typename decltype(width)::TileRow*>(buffer);
-        load_tile(plan, count, x + v * d, tile);
+        load_tile(plan, count, x + v * plan.d_in, tile);
         rotate_all(plan, tile, next_tile(plan, n, v, x));
-        store_values(plan, count, tile, y + v * d);
+        store_values(plan, count, tile, y + v * plan.d_out);
         return true;
     });
 }

@@ -16,7 +16,8 @@ constexpr RowOffset offset_of(std::int32_t row) {
     return static_cast<RowOffset>(row) * 8;
 }
 
-// An orthogonal transform made ready to run: centre, scale, rotate, pick the output rows.
+// An orthogonal transform made ready to run: centre, scale, rotate, pick the output rows. Of its n dimensions the input
+// may be only the first ones, and the others zero; and not all need be in the output.
 //
 // A rotation is w += p·u, then u += q·w: two multiply-adds where cosine and sine would need four operations. What that
 // leaves out, a factor for each row, is collected from all layers and multiplied into `scale`, once a dimension.
@@ -24,7 +25,7 @@ constexpr RowOffset offset_of(std::int32_t row) {
 // The pairs of two consecutive layers form even cycles: first layer, second layer, first layer, … Walking a cycle
 // applies both layers with one load and one store of each row. A rotation may also stand alone.
 struct Plan {
-    int d;
+    int n, d_in, d_out;
     const float* centre;   // subtracted from the input
     const float* scale;
 
@@ -38,7 +39,7 @@ struct Plan {
 
 struct Kernel {
     const char* name;
-    // `tile` holds tile_floats(d) floats, 64-byte aligned.
+    // `tile` holds tile_floats(n) floats, 64-byte aligned.
     std::int64_t (*encode)(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* tile);
     void (*apply)(const Plan& plan, std::int64_t n, const float* x, float* y, float* tile);
 
@@ -54,8 +55,8 @@ struct Kernel {
 
 // Two rows more than dimensions: the partners of dimensions that sit a layer out.
 constexpr std::int64_t kSpareRows = 2;
-constexpr std::int64_t tile_floats(std::int64_t d) {
-    return (d + kSpareRows) * kTile;
+constexpr std::int64_t tile_floats(std::int64_t n) {
+    return (n + kSpareRows) * kTile;
 }
 
 namespace baseline {

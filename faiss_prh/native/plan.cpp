@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <stdexcept>
 #include <utility>
 
 namespace prh {
@@ -116,17 +117,48 @@ class Groups {
     std::int32_t largest_ = 1;
 };
 
-// The layers as rotations of rows, without those that turn nothing. A rotation by more than 45 degrees is one by less with its outputs exchanged, which
-// costs nothing: row_of[k] tells where dimension k is found in the end.
-std::vector<Layer> rotations_of_rows(const Layers& layers, bool inverse, std::vector<std::int32_t>& row_of) {
-    std::vector<Layer> turned;
+// Calls work(rotation) for the rotations of one layer after another, from the last layer if `backward`.
+template <class Work, class EndLayer>
+void for_rotations(const Layers& layers, bool backward, const Work& work, const EndLayer& end_layer) {
     for (int step = 0; step < layers.n_layers; step++) {
-        const int layer = inverse ? layers.n_layers - 1 - step : step;
-        const std::int64_t begin = layer ? layers.ends[layer - 1] : 0, end = layers.ends[layer];
-        Layer rotations;
-        for (std::int64_t r = begin; r < end; r++) {
+        const int layer = backward ? layers.n_layers - 1 - step : step;
+        for (std::int64_t r = layer ? layers.ends[layer - 1] : 0; r < layers.ends[layer]; r++) work(r);
+        end_layer();
+    }
+}
+
+// Which rotations turn something that is not zero, and that an output depends on.
+std::vector<bool> useful_rotations(std::int32_t n, const Layers& layers, bool inverse,
+                                   const std::vector<std::int32_t>& inputs, const std::vector<std::int32_t>& outputs) {
+    std::vector<bool> useful(layers.n_layers ? layers.ends[layers.n_layers - 1] : 0), wanted(n), filled(n);
+    for (const std::int32_t k : outputs) wanted[k] = true;
+    for (const std::int32_t k : inputs) filled[k] = true;
+    const auto no_end = [] {};
+    for_rotations(layers, !inverse, [&](std::int64_t r) {
+        if (layers.theta[r] == 0.0f || !(wanted[layers.i[r]] || wanted[layers.j[r]])) return;
+        useful[r] = wanted[layers.i[r]] = wanted[layers.j[r]] = true;
+    }, no_end);
+    for_rotations(layers, inverse, [&](std::int64_t r) {
+        if (!useful[r]) return;
+        useful[r] = filled[layers.i[r]] || filled[layers.j[r]];
+        if (useful[r]) filled[layers.i[r]] = filled[layers.j[r]] = true;
+    }, no_end);
+    return useful;
+}
+
+// The useful layers as rotations of rows. A rotation by more than 45 degrees is one by less with its outputs exchanged,
+// which costs nothing: row_of[k] tells where dimension k is found in the end.
+std::vector<Layer> rotations_of_rows(const Layers& layers, bool inverse, const std::vector<bool>& useful,
+                                     std::vector<std::int32_t>& row_of) {
+    std::vector<Layer> turned;
+    Layer rotations;
+    const auto end_layer = [&] {
+        if (!rotations.empty()) turned.push_back(std::move(rotations));
+        rotations.clear();
+    };
+    for_rotations(layers, inverse, [&](std::int64_t r) {
+            if (!useful[r]) return;
             const double theta = inverse ? -layers.theta[r] : layers.theta[r];
-            if (theta == 0.0) continue;
             const double cosine = std::cos(theta), sine = std::sin(theta);
             std::int32_t &i = row_of[layers.i[r]], &j = row_of[layers.j[r]];
             if (std::abs(cosine) >= std::abs(sine)) {
@@ -135,9 +167,7 @@ std::vector<Layer> rotations_of_rows(const Layers& layers, bool inverse, std::ve
                 rotations.push_back({i, j, sine, cosine, cosine, -sine, nullptr});
                 std::swap(i, j);
             }
-        }
-        if (!rotations.empty()) turned.push_back(std::move(rotations));
-    }
+    }, end_layer);
     return turned;
 }
 
@@ -154,12 +184,19 @@ std::vector<double> write_coefficients(std::int32_t d, const std::vector<Layer>&
         }
     std::vector<double> factor(d);
     for (std::int32_t r = 0; r < d; r++) factor[r] = 1.0 / product[r];
+    // Far from the ends of single precision, for values of any size.
+    const auto checked = [](double value) {
+        constexpr double kLargest = 1e32;
+        if (!(std::abs(value) <= kLargest)) throw std::range_error("so many rotations leave single precision");
+        return value;
+    };
+    for (const double p : product) checked(p), checked(1.0 / p);
     for (const Layer& layer : layers)
         for (const Rotation& r : layer) {
             const double determinant = r.uu * r.ww - r.uw * r.wu;
-            r.coefficients[0] = static_cast<float>(r.wu / r.ww * factor[r.u] / factor[r.w]);
+            r.coefficients[0] = static_cast<float>(checked(r.wu / r.ww * factor[r.u] / factor[r.w]));
             factor[r.w] *= r.ww;
-            r.coefficients[1] = static_cast<float>(r.uw / determinant * factor[r.w] / factor[r.u]);
+            r.coefficients[1] = static_cast<float>(checked(r.uw / determinant * factor[r.w] / factor[r.u]));
             factor[r.u] *= determinant / r.ww;
         }
     return product;
@@ -167,10 +204,18 @@ std::vector<double> write_coefficients(std::int32_t d, const std::vector<Layer>&
 
 }  // namespace
 
-BuiltPlan::BuiltPlan(int d, const Layers& layers, bool inverse)
-        : d_(d), centre_(d, 0.0f), output_offset_(d, 0.0f), output_rows_(d) {
-    std::iota(output_rows_.begin(), output_rows_.end(), 0);
-    std::vector<Layer> turned = rotations_of_rows(layers, inverse, output_rows_);
+// Input k goes to dimension inputs[k], and output k comes from dimension outputs[k].
+BuiltPlan::BuiltPlan(int n, const Layers& layers, bool inverse, const std::vector<std::int32_t>& inputs,
+                     const std::vector<std::int32_t>& outputs)
+        : n_(n), centre_(inputs.size(), 0.0f), output_offset_(outputs.size(), 0.0f) {
+    std::vector<std::int32_t> row_of(n, -1);
+    std::int32_t row = 0;
+    for (const std::int32_t dimension : inputs) row_of[dimension] = row++;
+    for (std::int32_t& of : row_of)
+        if (of < 0) of = row++;
+    const std::vector<bool> useful = useful_rotations(n, layers, inverse, inputs, outputs);
+    std::vector<Layer> turned = rotations_of_rows(layers, inverse, useful, row_of);
+    for (const std::int32_t dimension : outputs) output_rows_.push_back(row_of[dimension]);
     if (turned.size() % 2) turned.emplace_back();
 
     // A pair of a walk has four coefficients, and at least one rotation of its own.
@@ -181,13 +226,13 @@ BuiltPlan::BuiltPlan(int d, const Layers& layers, bool inverse)
     for (std::size_t layer = 0; layer < turned.size();) layer = add_walks(turned, layer, coefficients);
     coefficients_.resize(coefficients - coefficients_.data());
 
-    const std::vector<double> scale = write_coefficients(d, turned);
+    const std::vector<double> scale = write_coefficients(n, turned);
     scale_.assign(scale.begin(), scale.end());
 }
 
 // Adds the walks of as many layers from `layer` on as leave small groups of rows, group by group. Gives the next layer.
 std::size_t BuiltPlan::add_walks(std::vector<Layer>& turned, std::size_t layer, float*& coefficients) {
-    Groups groups(d_);
+    Groups groups(n_);
     std::vector<LayerPair> pairs;
     while (layer < turned.size() && pairs.size() < kMaxLayerPairs) {
         Groups joined = groups;
@@ -195,7 +240,7 @@ std::size_t BuiltPlan::add_walks(std::vector<Layer>& turned, std::size_t layer, 
         joined.join(turned[layer + 1]);
         if (!pairs.empty() && joined.largest() > kMaxGroupRows) break;
         groups = std::move(joined);
-        pairs.emplace_back(d_, turned[layer], turned[layer + 1]);
+        pairs.emplace_back(n_, turned[layer], turned[layer + 1]);
         layer += 2;
     }
     const std::vector<std::int32_t> rows = groups.rows();
@@ -210,20 +255,26 @@ std::size_t BuiltPlan::add_walks(std::vector<Layer>& turned, std::size_t layer, 
     return layer;
 }
 
-BuiltPlan BuiltPlan::forward(int d, const Layers& layers, const float* centre) {
-    BuiltPlan plan(d, layers, false);
-    plan.centre_.assign(centre, centre + d);
+BuiltPlan BuiltPlan::forward(const Shape& shape, const Layers& layers, const float* centre) {
+    std::vector<std::int32_t> first(shape.d_in);
+    std::iota(first.begin(), first.end(), 0);
+    BuiltPlan plan(shape.n, layers, false, first, {shape.kept, shape.kept + shape.d_out});
+    plan.centre_.assign(centre, centre + shape.d_in);
     return plan;
 }
 
-BuiltPlan BuiltPlan::inverse(int d, const Layers& layers, const float* centre) {
-    BuiltPlan plan(d, layers, true);
-    plan.output_offset_.assign(centre, centre + d);
+BuiltPlan BuiltPlan::inverse(const Shape& shape, const Layers& layers, const float* centre) {
+    std::vector<std::int32_t> first(shape.d_in);
+    std::iota(first.begin(), first.end(), 0);
+    BuiltPlan plan(shape.n, layers, true, {shape.kept, shape.kept + shape.d_out}, first);
+    plan.output_offset_.assign(centre, centre + shape.d_in);
     return plan;
 }
 
 Plan BuiltPlan::view() const {
-    return {d_,
+    return {n_,
+            static_cast<int>(centre_.size()),
+            static_cast<int>(output_offset_.size()),
             centre_.data(),
             scale_.data(),
             n_walks_,

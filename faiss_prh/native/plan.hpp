@@ -31,21 +31,28 @@ struct Layers {
     const float* theta;
 };
 
+// A rotation of n dimensions: the first d_in are given, the others zero, and `kept` names those that are wanted.
+struct Shape {
+    int n, d_in, d_out;
+    const std::int32_t* kept;
+};
+
 // Owns what a Plan points to.
 class BuiltPlan {
   public:
-    // y = rotations(x - centre)
-    static BuiltPlan forward(int d, const Layers& layers, const float* centre);
-    // x = inverse rotations(y) + centre
-    static BuiltPlan inverse(int d, const Layers& layers, const float* centre);
+    // y = the kept ones of rotations(x - centre)
+    static BuiltPlan forward(const Shape& shape, const Layers& layers, const float* centre);
+    // x = the first ones of inverse rotations(y in the place of the kept) + centre
+    static BuiltPlan inverse(const Shape& shape, const Layers& layers, const float* centre);
 
     Plan view() const;
 
   private:
-    BuiltPlan(int d, const Layers& layers, bool inverse);
+    BuiltPlan(int n, const Layers& layers, bool inverse, const std::vector<std::int32_t>& inputs,
+              const std::vector<std::int32_t>& outputs);
     std::size_t add_walks(std::vector<Layer>& turned, std::size_t layer, float*& coefficients);
 
-    int d_;
+    int n_;
     std::vector<float> centre_, scale_, output_offset_;
     std::vector<std::int32_t> output_rows_;
     std::int64_t n_walks_ = 0;

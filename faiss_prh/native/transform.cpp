@@ -31,52 +31,53 @@ std::unique_ptr<float, Free> new_tile(std::int64_t d) {
 
 // What was learned, as given and as run; never changes.
 struct Model {
-    int d;
+    int n;
     std::vector<std::int64_t> layer_ends;
-    std::vector<std::int32_t> i, j;
+    std::vector<std::int32_t> i, j, kept;
     std::vector<float> theta, mean;
     BuiltPlan forward, inverse;
 
-    Model(int d, const Layers& layers, const float* mean_)
-            : d(d),
+    Model(const Shape& shape, const Layers& layers, const float* mean_)
+            : n(shape.n),
               layer_ends(layers.ends, layers.ends + layers.n_layers),
               i(layers.i, layers.i + n_rotations()),
               j(layers.j, layers.j + n_rotations()),
+              kept(shape.kept, shape.kept + shape.d_out),
               theta(layers.theta, layers.theta + n_rotations()),
-              mean(mean_, mean_ + d),
-              forward(BuiltPlan::forward(d, layers, mean_)),
-              inverse(BuiltPlan::inverse(d, layers, mean_)) {}
+              mean(mean_, mean_ + shape.d_in),
+              forward(BuiltPlan::forward(shape, layers, mean_)),
+              inverse(BuiltPlan::inverse(shape, layers, mean_)) {}
 
     std::int64_t n_rotations() const { return layer_ends.empty() ? 0 : layer_ends.back(); }
 
     bool operator==(const Model& other) const {
-        return layer_ends == other.layer_ends && i == other.i && j == other.j && theta == other.theta &&
-                mean == other.mean;
+        return n == other.n && layer_ends == other.layer_ends && i == other.i && j == other.j && kept == other.kept &&
+                theta == other.theta && mean == other.mean;
     }
 
     // Calls work(begin, end, tile) on chunks of 0 .. n.
     template <class Work>
     void for_chunks(std::int64_t n, const Work& work) const {
-        const std::int64_t n_tiles = kChunkRotations / (n_rotations() + d) / kTile + 1;
+        const std::int64_t n_tiles = kChunkRotations / (n_rotations() + this->n) / kTile + 1;
         parallel_for(n, n_tiles * kTile, [&] {
-            return [&, tile = new_tile(d)](std::int64_t begin, std::int64_t end) { work(begin, end, tile.get()); };
+            return [&, tile = new_tile(this->n)](std::int64_t begin, std::int64_t end) { work(begin, end, tile.get()); };
         });
     }
 
     void apply(const BuiltPlan& plan, std::int64_t n, const float* from, float* to) const {
         const Plan view = plan.view();
         for_chunks(n, [&](std::int64_t begin, std::int64_t end, float* tile) {
-            kernel().apply(view, end - begin, from + begin * d, to + begin * d, tile);
+            kernel().apply(view, end - begin, from + begin * view.d_in, to + begin * view.d_out, tile);
         });
     }
 
     std::int64_t encode(std::int64_t n, const float* x, std::uint8_t* codes) const {
         const Plan view = forward.view();
-        const std::int64_t code_size = (d + 7) / 8;
+        const std::int64_t code_size = (view.d_out + 7) / 8;
         std::atomic<std::int64_t> first_bad{n};
         for_chunks(n, [&](std::int64_t begin, std::int64_t end, float* tile) {
             const std::int64_t bad =
-                    kernel().encode(view, end - begin, x + begin * d, codes + begin * code_size, tile);
+                    kernel().encode(view, end - begin, x + begin * view.d_in, codes + begin * code_size, tile);
             if (bad < 0) return;
             std::int64_t known = first_bad;
             while (begin + bad < known && !first_bad.compare_exchange_weak(known, begin + bad)) {}
@@ -87,7 +88,7 @@ struct Model {
 
 class Transform final : public faiss::VectorTransform {
   public:
-    Transform(int d, PrhTrainCallback train) : VectorTransform(d, d), train_(train) {}
+    Transform(int d_in, int d_out, PrhTrainCallback train) : VectorTransform(d_in, d_out), train_(train) {}
 
     void train(std::int64_t n, const float* x) override {
         char failure[1000] = "training failed";
@@ -108,13 +109,13 @@ class Transform final : public faiss::VectorTransform {
     void check_identical(const VectorTransform& other) const override {
         const auto* same_type = dynamic_cast<const Transform*>(&other);
         if (!same_type) throw std::runtime_error("PRHTransform: the other transform is not a PRHTransform");
-        if (d_in != same_type->d_in || is_trained != same_type->is_trained ||
+        if (d_in != same_type->d_in || d_out != same_type->d_out || is_trained != same_type->is_trained ||
             (is_trained && !(*learned() == *same_type->learned())))
             throw std::runtime_error("PRHTransform: the other PRHTransform holds another rotation");
     }
 
-    void set(const Layers& layers, const float* mean) {
-        model_.replace(Model(d_in, layers, mean));
+    void set(int n, const Layers& layers, const float* mean, const std::int32_t* kept) {
+        model_.replace(Model({n, d_in, d_out, kept}, layers, mean));
         is_trained = true;
     }
 
@@ -140,15 +141,17 @@ const Transform& as_transform(const PrhTransform* handle) {
 }  // namespace
 }  // namespace prh
 
-PrhTransform* prh_transform_new(int d, PrhTrainCallback train) {
-    faiss::VectorTransform* transform = new (std::nothrow) prh::Transform(d, train);
+PrhTransform* prh_transform_new(int d_in, int d_out, PrhTrainCallback train) {
+    faiss::VectorTransform* transform = new (std::nothrow) prh::Transform(d_in, d_out, train);
     return reinterpret_cast<PrhTransform*>(transform);
 }
 
-const char* prh_transform_set(PrhTransform* transform, int n_layers, const std::int64_t* layer_ends,
-                              const std::int32_t* i, const std::int32_t* j, const float* theta, const float* mean) {
+const char* prh_transform_set(PrhTransform* transform, int n, int n_layers, const std::int64_t* layer_ends,
+                              const std::int32_t* i, const std::int32_t* j, const float* theta, const float* mean,
+                              const std::int32_t* kept) {
     return prh::caught([&] {
-        const_cast<prh::Transform&>(prh::as_transform(transform)).set({n_layers, layer_ends, i, j, theta}, mean);
+        const prh::Layers layers{n_layers, layer_ends, i, j, theta};
+        const_cast<prh::Transform&>(prh::as_transform(transform)).set(n, layers, mean, kept);
     });
 }
 
