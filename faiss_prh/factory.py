@@ -29,8 +29,7 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
     """
     Make an index from a string: Faiss's own, and PRH as one more transform.
 
-    ``[IDMap,] transforms… , PRH[bits][(n_iso[,n_pca[,tilt]])] , index [,IDMap] [,RFlat|,Refine(…)|,RAsym]``, and IDMap2 for
-    IDMap.
+    ``[IDMap,] transforms… , PRH[bits][(n_iso[,n_pca[,tilt]])] , index [,IDMap] [,RFlat|,Refine(…)|,RAsym]``, or IDMap2.
 
     Parameters
     ----------
