@@ -24,7 +24,7 @@ PAPER = {
 
 def run(options: Options) -> None:
     sift = synthetic(128, 5_000 if options.quick else 100_000, 10, 10)
-    vlad = vlad_like(20, 300, 10, 10) if options.quick else vlad_like(200, 5_000, 10, 10)
+    vlad = vlad_like(20, 300, 10, 10) if options.quick else vlad_like(200, 1_000, 10, 10)
     low = {**prh_makers(128, [(7, 0, 0.5), (7, 7, 0.0)]), **rival_makers(128)}
     n = layers(vlad.d)
     high = prh_makers(vlad.d, [(n, 0, 0.3), (n, n, 0.0)])

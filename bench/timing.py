@@ -52,3 +52,22 @@ def _timed(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
+
+
+def paired(first: Callable[[], object], second: Callable[[], object], repeats: int) -> tuple[float, float, float]:
+    """
+    Return the median seconds of both, and the median ratio of runs side by side.
+
+    For rivals that take almost the same time: each goes first as often as the other, and drift hits both.
+    """
+    first_seconds, second_seconds = [], []
+    for repeat in range(repeats + 1):
+        if repeat % 2:
+            after, before = _timed(second), _timed(first)
+        else:
+            before, after = _timed(first), _timed(second)
+        if repeat:  # once to warm up
+            first_seconds.append(before)
+            second_seconds.append(after)
+    ratios = [a / b for a, b in zip(first_seconds, second_seconds, strict=True)]
+    return statistics.median(first_seconds), statistics.median(second_seconds), statistics.median(ratios)
