@@ -87,7 +87,7 @@ def batch_rivals(x: np.ndarray, rng: np.random.Generator) -> dict[str, Callable[
 def run(options: Options) -> None:
     quick = options.quick
     rng = np.random.default_rng(0)
-    values, repeats = (1 << 20, 3) if quick else (1 << 25, 7)
+    values, repeats = (1 << 20, 1) if quick else (1 << 25, 7)
     print("Codes of a batch, µs a vector. PRH: ⌈log2 d⌉ isotropic layers; default: PRHTransform's defaults.")
     print("Ratios are of PRH: times faster than a rival (≥), or times as long as the copy (≤).\n")
     rows = []
@@ -126,7 +126,7 @@ def run(options: Options) -> None:
         }
         for n_threads in thread_counts():
             with threads(n_threads):
-                seconds = interleaved(rivals, repeats=3 if quick else 30)
+                seconds = interleaved(rivals, repeats=1 if quick else 30)
             cells = [f"{seconds[name] / CALLS * 1e6:.1f}" for name in ("PRH", "default", "ITQ")]
             rows.append(
                 [str(d), str(n_threads), *cells, versus(seconds["ITQ"] / seconds["PRH"], None if quick else target)]
