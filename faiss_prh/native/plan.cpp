@@ -157,16 +157,16 @@ std::vector<Layer> rotations_of_rows(const Layers& layers, bool inverse, const s
         rotations.clear();
     };
     for_rotations(layers, inverse, [&](std::int64_t r) {
-            if (!useful[r]) return;
-            const double theta = inverse ? -layers.theta[r] : layers.theta[r];
-            const double cosine = std::cos(theta), sine = std::sin(theta);
-            std::int32_t &i = row_of[layers.i[r]], &j = row_of[layers.j[r]];
-            if (std::abs(cosine) >= std::abs(sine)) {
-                rotations.push_back({i, j, cosine, -sine, sine, cosine, nullptr});
-            } else {
-                rotations.push_back({i, j, sine, cosine, cosine, -sine, nullptr});
-                std::swap(i, j);
-            }
+        if (!useful[r]) return;
+        const double theta = inverse ? -layers.theta[r] : layers.theta[r];
+        const double cosine = std::cos(theta), sine = std::sin(theta);
+        std::int32_t &i = row_of[layers.i[r]], &j = row_of[layers.j[r]];
+        if (std::abs(cosine) >= std::abs(sine)) {
+            rotations.push_back({i, j, cosine, -sine, sine, cosine, nullptr});
+        } else {
+            rotations.push_back({i, j, sine, cosine, cosine, -sine, nullptr});
+            std::swap(i, j);
+        }
     }, end_layer);
     return turned;
 }
