@@ -1,15 +1,21 @@
 """Vectors to measure on: files the user names, or data made on the spot."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import faiss
 import numpy as np
 from faiss.contrib.datasets import SyntheticDataset
-from faiss.contrib.vecs_io import bvecs_mmap, fvecs_mmap
+
+from bench.recall import NEIGHBOURS
 
 PARTS = ("train", "base", "query")
+HIGH_DIMENSION = 2000  # from here on, highdim's methods; below, sift's and reduction's
 
 
 @dataclass
@@ -72,49 +78,128 @@ def load(path: Path) -> list[Dataset]:
     .npz with train, base and query; .hdf5 of ann-benchmarks; and triples of files such as sift_learn.fvecs,
     sift_base.fvecs and sift_query.fvecs (also .bvecs, .npy).
     """
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    if not path.exists():
+        raise SystemExit(f"{path}: no such file or folder")
+    with _reading(path):
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
     found = [dataset for file in files for dataset in _from_one_file(file)]
     found += _from_triples(files)
     if not found:
         raise SystemExit(f"{path}: no data set (.npz, .hdf5, or *_learn, *_base and *_query .fvecs, .bvecs, .npy)")
+    for name, count in Counter(dataset.name.lower() for dataset in found).items():
+        if count > 1:
+            raise SystemExit(f"{path}: {count} data sets are called {name}; expected different names")
     return found
 
 
-def _from_one_file(file: Path) -> list[Dataset]:
-    if file.suffix == ".npz":
-        with np.load(file) as arrays:
-            if all(part in arrays for part in PARTS):
-                return [_dataset(file.stem, *(arrays[part] for part in PARTS))]
-    if file.suffix in (".hdf5", ".h5"):
-        import h5py  # an extra, for those who have such files
+def load_suitable(path: Path, wanted: str, is_suitable: Callable[[Dataset], bool]) -> list[Dataset]:
+    """Read the data sets that an experiment can use; `wanted` says which, after "no data set"."""
+    found = [dataset for dataset in load(path) if is_suitable(dataset)]
+    if not found:
+        raise SystemExit(f"{path}: no data set {wanted}")
+    return found
 
-        with h5py.File(file) as arrays:
-            base = arrays["train"][:]
-            return [_dataset(file.stem, base[:: max(1, len(base) // 100_000)], base, arrays["test"][:])]
+
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Name the file in one line, whatever its reader raises: damaged files raise almost anything."""
+    try:
+        yield
+    except Exception as error:
+        reason = getattr(error, "strerror", None) or f"damaged, or no {file.suffix} file of numbers"
+        raise SystemExit(f"{file}: {reason}") from error
+
+
+def _from_one_file(file: Path) -> list[Dataset]:
+    suffix = file.suffix.lower()
+    if suffix == ".npz":
+        with _reading(file), file.open("rb") as content, np.load(content) as arrays:
+            parts = _parts(file, arrays, PARTS)
+        return [_dataset(file.stem, *parts)]
+    if suffix in (".hdf5", ".h5"):
+        return [_from_hdf5(file)]
     return []
 
 
-_READERS: dict[str, Callable[[str], np.ndarray]] = {
-    ".fvecs": fvecs_mmap,
-    ".bvecs": bvecs_mmap,
-    ".npy": lambda name: np.load(name, mmap_mode="r"),
+def _from_hdf5(file: Path) -> Dataset:
+    try:
+        import h5py
+    except ImportError as error:
+        raise SystemExit(f"{file}: h5py is needed to read it") from error
+
+    with _reading(file), h5py.File(file) as arrays:
+        base, query = _parts(file, arrays, ("train", "test"))
+        is_angular = arrays.attrs.get("distance") == "angular"
+    dataset = _dataset(file.stem, base, base, query)
+    if is_angular:
+        for part in (dataset.base, dataset.query):
+            faiss.normalize_L2(part)
+    dataset.train = dataset.base[:: max(1, len(dataset.base) // 100_000)].copy()
+    return dataset
+
+
+def _parts(file: Path, arrays: Mapping[str, Any], names: tuple[str, ...]) -> list[tuple[str, np.ndarray]]:
+    """Return where the parts are, and the parts."""
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise SystemExit(f"{file}: no {' and no '.join(missing)}; expected {', '.join(names)}")
+    return [(f"{file}, {name}", np.asarray(arrays[name][()])) for name in names]
+
+
+def _read_vecs(file: Path, component: str) -> np.ndarray:
+    """Map a file of rows, each after its length: Faiss's readers do not look at any length but the first."""
+    d = int(np.fromfile(file, "<i4", 1)[0])
+    rows = np.memmap(file, [("d", "<i4"), ("values", component, (d,))], mode="r")
+    if (rows["d"] != d).any():
+        raise ValueError(f"rows of other lengths than {d}")
+    return rows["values"]
+
+
+_READERS: dict[str, Callable[[Path], np.ndarray]] = {
+    ".fvecs": partial(_read_vecs, component="<f4"),
+    ".bvecs": partial(_read_vecs, component="u1"),
+    ".npy": partial(np.load, mmap_mode="r"),
 }
 
 
 def _from_triples(files: list[Path]) -> list[Dataset]:
-    by_name = {file.name: file for file in files if file.suffix in _READERS}
+    by_name = {file.name.lower(): file for file in files if file.suffix.lower() in _READERS}
     found = []
-    for name, base in by_name.items():
-        if not base.stem.endswith("_base"):
+    for base in files:
+        stem, suffix = base.stem.lower().removesuffix("_base"), base.suffix.lower()
+        if suffix not in _READERS or stem == base.stem.lower():
             continue
-        stem = base.stem.removesuffix("_base")
-        learn = by_name.get(f"{stem}_learn{base.suffix}") or by_name.get(f"{stem}_train{base.suffix}")
-        query = by_name.get(f"{stem}_query{base.suffix}")
-        if learn and query:
-            read = _READERS[base.suffix]
-            found.append(_dataset(stem, *(read(str(part)) for part in (learn, by_name[name], query))))
+        learn = by_name.get(f"{stem}_learn{suffix}") or by_name.get(f"{stem}_train{suffix}")
+        query = by_name.get(f"{stem}_query{suffix}")
+        if learn is None or query is None:
+            missing = "learn" if learn is None else "query"
+            raise SystemExit(f"{base}: found without {stem}_{missing}{suffix}; expected a folder with all three")
+        parts = []
+        for part, file in zip(PARTS, (learn, base, query), strict=True):
+            with _reading(file):
+                parts.append((f"{file}, {part}", _READERS[suffix](file)))
+        found.append(_dataset(base.stem[: len(stem)], *parts))
     return found
 
 
-def _dataset(name: str, *parts: np.ndarray) -> Dataset:
-    return Dataset(name, *(np.ascontiguousarray(part, dtype=np.float32) for part in parts))
+def _dataset(name: str, *parts: tuple[str, np.ndarray]) -> Dataset:
+    """Check train, base and query, each with where it was found."""
+    arrays = [_vectors(*part, least) for part, least in zip(parts, (1, NEIGHBOURS, 1), strict=True)]
+    d = arrays[1].shape[1]
+    for (where, _), array in zip(parts, arrays, strict=True):
+        if array.shape[1] != d:
+            raise SystemExit(f"{where}: vectors of {array.shape[1]} dimensions; expected {d}, as in base")
+    return Dataset(name, *arrays)
+
+
+def _vectors(where: str, array: np.ndarray, least: int) -> np.ndarray:
+    if array.ndim != 2 or array.dtype.kind not in "fiu":
+        raise SystemExit(f"{where}: {array.dtype} of shape {array.shape}; expected real numbers in two dimensions")
+    if len(array) < least or not array.shape[1]:
+        found = f"{len(array)} vectors of {array.shape[1]} dimensions"
+        raise SystemExit(f"{where}: {found}; expected at least {least}, of at least 1 dimension")
+    with np.errstate(over="ignore"):  # refused below
+        vectors = np.ascontiguousarray(array, dtype=np.float32)
+    if not np.isfinite(vectors).all():
+        raise SystemExit(f"{where}: NaN, infinite or too large for float32; expected finite numbers")
+    return vectors

@@ -1,5 +1,7 @@
 """The benchmarks' own parts: data sets from files, and made-up ones."""
 
+import sys
+
 import numpy as np
 import pytest
 from faiss.contrib.vecs_io import fvecs_write
@@ -25,36 +27,149 @@ def write_bvecs(path, x):
     path.write_bytes(b"".join(rows))
 
 
-@pytest.mark.parametrize("kind", ["npz", "npy", "fvecs", "bvecs"])
-def test_files(kind, tmp_path):
-    if kind == "npz":
-        np.savez(tmp_path / "some.npz", **{name: x.astype(np.float16) for name, x in PARTS.items()})
-    for name, x in PARTS.items():
-        path = tmp_path / f"some_{'learn' if name == 'train' else name}.{kind}"
+def write_triple(folder, kind, parts=PARTS):
+    for part, x in parts.items():
+        path = folder / f"some_{'learn' if part == 'train' else part}.{kind}"
         if kind == "npy":
             np.save(path, x)
         elif kind == "fvecs":
             fvecs_write(str(path), x)
-        elif kind == "bvecs":
+        else:
             write_bvecs(path, x)
+
+
+def write_hdf5(path, parts, **attributes):
+    h5py = pytest.importorskip("h5py", reason="an extra")
+    with h5py.File(path, "w") as file:
+        for name, x in parts.items():
+            file[name] = x
+        file.attrs.update(attributes)
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "fvecs", "bvecs"])
+def test_files(kind, tmp_path):
+    if kind == "npz":
+        np.savez(tmp_path / "some.npz", **{name: x.astype(np.float16) for name, x in PARTS.items()})
+    else:
+        write_triple(tmp_path, kind)
     (tmp_path / "README.md").write_text("not data")
     (dataset,) = datasets.load(tmp_path)
     assert_is_parts(dataset, "some")
 
 
+def test_names_in_any_case(tmp_path):
+    for part, x in PARTS.items():
+        with (tmp_path / f"SIFT_{part.title()}.NPY").open("wb") as file:
+            np.save(file, x)
+    with (tmp_path / "Other.NPZ").open("wb") as file:
+        np.savez(file, **PARTS)
+    other, sift = datasets.load(tmp_path)
+    assert_is_parts(other, "Other")
+    assert_is_parts(sift, "SIFT")
+
+
 def test_hdf5(tmp_path):
-    h5py = pytest.importorskip("h5py", reason="an extra")
-    with h5py.File(tmp_path / "ann.hdf5", "w") as file:
-        file["train"], file["test"] = PARTS["base"], PARTS["query"]
-    (dataset,) = datasets.load(tmp_path / "ann.hdf5")
+    write_hdf5(tmp_path / "ann.HDF5", {"train": PARTS["base"], "test": PARTS["query"]}, distance="euclidean")
+    (dataset,) = datasets.load(tmp_path / "ann.HDF5")
     np.testing.assert_array_equal(dataset.base, PARTS["base"])
     np.testing.assert_array_equal(dataset.query, PARTS["query"])
     assert dataset.train.shape[1] == 12
 
 
+def test_angular_hdf5(tmp_path):
+    write_hdf5(tmp_path / "ann.hdf5", {"train": PARTS["base"], "test": PARTS["query"]}, distance="angular")
+    (dataset,) = datasets.load(tmp_path)
+    for part in (dataset.train, dataset.base, dataset.query):
+        np.testing.assert_allclose(np.linalg.norm(part, axis=1), 1, rtol=1e-6)
+
+
+def refusal(path):
+    with pytest.raises(SystemExit) as error:
+        datasets.load(path)
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
 def test_no_data(tmp_path):
-    with pytest.raises(SystemExit, match="no data set"):
-        datasets.load(tmp_path)
+    assert "no data set" in refusal(tmp_path)
+    assert refusal(tmp_path / "missing.npz") == f"{tmp_path / 'missing.npz'}: no such file or folder"
+
+
+@pytest.mark.parametrize("content", ["empty", "garbage", "truncated"])
+@pytest.mark.parametrize("kind", ["npz", "hdf5", "npy", "fvecs", "bvecs"])
+def test_damaged_files(kind, content, tmp_path):
+    if kind == "npz":
+        path = tmp_path / "some.npz"
+        np.savez(path, **PARTS)
+    elif kind == "hdf5":
+        path = tmp_path / "some.hdf5"
+        write_hdf5(path, {"train": PARTS["base"], "test": PARTS["query"]})
+    else:
+        path = tmp_path / f"some_query.{kind}"
+        write_triple(tmp_path, kind)
+    whole = path.read_bytes()
+    path.write_bytes({"empty": b"", "garbage": RNG.bytes(len(whole)), "truncated": whole[:-3]}[content])
+    assert refusal(tmp_path) == f"{path}: damaged, or no .{kind} file of numbers"
+
+
+def test_rows_of_different_lengths(tmp_path):
+    write_triple(tmp_path, "bvecs")
+    path = tmp_path / "some_base.bvecs"
+    content = bytearray(path.read_bytes())
+    content[16] += 1  # the length of the second row
+    path.write_bytes(content)
+    assert str(path) in refusal(tmp_path)
+
+
+def test_missing_parts(tmp_path):
+    np.savez(tmp_path / "some.npz", base=PARTS["base"], query=PARTS["query"])
+    assert refusal(tmp_path) == f"{tmp_path / 'some.npz'}: no train; expected train, base, query"
+    (tmp_path / "some.npz").unlink()
+    write_triple(tmp_path, "npy", {"train": PARTS["train"], "base": PARTS["base"]})
+    assert f"{tmp_path / 'some_base.npy'}: found without some_query.npy; expected" in refusal(tmp_path)
+
+
+def test_hdf5_without_its_parts(tmp_path, monkeypatch):
+    path = tmp_path / "ann.hdf5"
+    write_hdf5(path, {"neighbors": PARTS["query"]})
+    assert refusal(path) == f"{path}: no train and no test; expected train, test"
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    assert refusal(path) == f"{path}: h5py is needed to read it"
+
+
+def with_nan(x):
+    x = x.copy()
+    x[3, 4] = np.nan
+    return x
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "reason"),
+    [
+        ("train", lambda x: x.astype(complex), "expected real numbers in two dimensions"),
+        ("train", lambda x: x.astype(str), "expected real numbers in two dimensions"),
+        ("query", lambda x: x[0], "expected real numbers in two dimensions"),
+        ("query", lambda x: x[:, :-1], "vectors of 11 dimensions; expected 12"),
+        ("train", lambda x: x[:0], "0 vectors of 12 dimensions; expected at least 1"),
+        ("query", lambda x: x[:0], "0 vectors of 12 dimensions; expected at least 1"),
+        ("query", lambda x: x[:, :0], "7 vectors of 0 dimensions"),
+        ("base", lambda x: x[:9], "9 vectors of 12 dimensions; expected at least 10"),
+        ("base", with_nan, "expected finite numbers"),
+        ("base", lambda x: x.astype(float) * 1e300, "expected finite numbers"),
+    ],
+)
+def test_unusable_vectors(part, change, reason, tmp_path):
+    np.savez(tmp_path / "some.npz", **{**PARTS, part: change(PARTS[part])})
+    message = refusal(tmp_path)
+    assert message.startswith(f"{tmp_path / 'some.npz'}, {part}: ")
+    assert reason in message
+
+
+def test_two_of_one_name(tmp_path):
+    np.savez(tmp_path / "Some.npz", **PARTS)
+    write_triple(tmp_path, "npy")
+    assert refusal(tmp_path) == f"{tmp_path}: 2 data sets are called some; expected different names"
 
 
 def test_made_up_data():
