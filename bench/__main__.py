@@ -1,4 +1,5 @@
 import argparse
+import tempfile
 from pathlib import Path
 
 from bench import cost, encode, gaussian, highdim, reduction, search, sift, tradeoff, train
@@ -15,6 +16,8 @@ COMMANDS = {
     "highdim": highdim,
     "cost": cost,
 }
+MAKE_THEIR_DATA = {"encode", "train", "tradeoff", "gaussian", "cost"}
+ONLY_PRINT = {"encode", "train"}
 
 
 def main() -> None:
@@ -23,9 +26,18 @@ def main() -> None:
     for name, module in COMMANDS.items():
         command = commands.add_parser(name, help=module.__doc__)
         command.add_argument("--quick", action="store_true", help="small sizes: to see that it runs, not to quote")
-        command.add_argument("--data", type=Path, metavar="PATH", help="a folder or file with data sets")
-        command.add_argument("--output", type=Path, metavar="DIR", help="where to write the figures as JSON and a plot")
+        command.set_defaults(data=None, output=None)
+        if name not in MAKE_THEIR_DATA:
+            command.add_argument("--data", type=Path, metavar="PATH", help="a folder or file with data sets")
+        if name not in ONLY_PRINT:
+            command.add_argument("--output", type=Path, metavar="DIR", help="where to write figures as JSON and a plot")
     arguments = parser.parse_args()
+    if arguments.output is not None:
+        try:  # before the hours that the run may take
+            arguments.output.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=arguments.output).close()
+        except OSError as error:
+            parser.error(f"--output {arguments.output}: {error.strerror}; expected a folder to write to")
     COMMANDS[arguments.command].run(Options(arguments.quick, arguments.data, arguments.output))
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+NO_FIGURE = "\N{EN DASH}"
+
 
 @dataclass
 class Options:
@@ -34,10 +36,9 @@ def versus(ratio: float, target: float | None, *, at_most: bool = False) -> str:
 
 
 def save(output: Path | None, name: str, results: Any, figure: Any) -> None:
-    """Write results as JSON and a figure as PNG to the folder, if one was named."""
+    """Write results as JSON and a figure as PNG to the folder, which exists, if one was named."""
     if output is None:
         return
-    output.mkdir(parents=True, exist_ok=True)
     (output / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
     figure.savefig(output / f"{name}.png", dpi=150, bbox_inches="tight")
     print(f"\nWritten: {output / name}.json and .png")

@@ -1,4 +1,4 @@
-"""The benchmarks' own parts: data sets from files, and made-up ones."""
+"""The benchmarks' own parts: data sets from files, and made-up ones; the command line."""
 
 import sys
 
@@ -7,6 +7,7 @@ import pytest
 from faiss.contrib.vecs_io import fvecs_write
 
 from bench import datasets
+from bench.report import Options
 
 RNG = np.random.default_rng(0)
 SIZES = {"train": 30, "base": 50, "query": 7}
@@ -180,3 +181,45 @@ def test_made_up_data():
     vlad = datasets.vlad_like(4, 10, 20, 5)
     assert vlad.d == 4 * 128
     np.testing.assert_allclose(np.linalg.norm(vlad.base, axis=1), 1, atol=1e-5)
+
+
+@pytest.fixture
+def extras():
+    pytest.importorskip("threadpoolctl", reason="an extra")
+    pytest.importorskip("tqdm", reason="an extra")
+    plt = pytest.importorskip("matplotlib.pyplot", reason="an extra")
+    plt.switch_backend("Agg")
+    yield
+    plt.close("all")
+
+
+def run_main(monkeypatch, *arguments):
+    from bench import __main__
+
+    monkeypatch.setattr(sys, "argv", ["bench", *map(str, arguments)])
+    __main__.main()
+
+
+@pytest.mark.usefixtures("extras")
+def test_output_is_tried_before_the_run(monkeypatch, tmp_path, capsys):
+    from bench import tradeoff
+
+    seen = []
+    monkeypatch.setattr(tradeoff, "run", seen.append)
+    (tmp_path / "file").write_text("")
+    for unusable in (tmp_path / "file", tmp_path / "file" / "below", "/proc"):
+        with pytest.raises(SystemExit):
+            run_main(monkeypatch, "tradeoff", "--output", unusable)
+        assert f"error: --output {unusable}: " in capsys.readouterr().err
+    assert not seen
+    run_main(monkeypatch, "tradeoff", "--output", tmp_path / "new" / "folder")
+    assert seen == [Options(False, None, tmp_path / "new" / "folder")]
+    assert list((tmp_path / "new" / "folder").iterdir()) == []
+
+
+@pytest.mark.usefixtures("extras")
+@pytest.mark.parametrize("name", ["encode", "train", "tradeoff", "gaussian", "cost"])
+def test_data_is_not_offered_where_it_is_made(name, monkeypatch, capsys):
+    with pytest.raises(SystemExit):
+        run_main(monkeypatch, name, "--data", "somewhere")
+    assert "unrecognized arguments: --data" in capsys.readouterr().err
