@@ -4,7 +4,8 @@ import faiss
 import numpy as np
 
 NEIGHBOURS = 10
-CUTS = np.unique(np.geomspace(10, 1000, 21).astype(int))
+# Rounded before they are cut off: 100 may come out as 99.999….
+CUTS = np.unique(np.geomspace(10, 1000, 21).round(6).astype(int))
 _BLOCK_DISTANCES = 1 << 25
 
 

@@ -22,6 +22,13 @@ def test_itq_never_falls():
     np.testing.assert_allclose(itq.matrix.T @ itq.matrix, np.eye(16), atol=1e-5)
 
 
+def test_itq_computes_in_float32(monkeypatch):
+    svd, found = np.linalg.svd, set()
+    monkeypatch.setattr(np.linalg, "svd", lambda matrix: found.add(matrix.dtype) or svd(matrix))
+    ITQ(16).train(X)
+    assert found == {np.dtype(np.float32)}
+
+
 def test_itq_keeps_the_principal_components():
     itq, pcah = ITQ(8), PCAH(8)
     itq.train(X)
@@ -126,6 +133,11 @@ def test_wrong_sizes():
 def test_random_orthogonal():
     q = random_orthogonal(10, np.random.default_rng(0))
     np.testing.assert_allclose(q @ q.T, np.eye(10), atol=1e-12)
+
+
+def test_cuts():
+    assert {10, 100, 1000} <= set(recall.CUTS.tolist())
+    assert len(recall.CUTS) == 21
 
 
 def test_recall_is_the_mean_over_all_orders_of_ties(monkeypatch):
