@@ -11,7 +11,7 @@ from tqdm import tqdm
 from bench.baselines import Makers
 from bench.datasets import Dataset
 from bench.recall import CUTS, NEIGHBOURS, recall_curve
-from bench.report import Options, print_table, save
+from bench.report import NO_FIGURE, Options, print_table, save
 
 SHOWN = (10, 100, 1000)
 
@@ -22,10 +22,19 @@ class Curve:
 
     bits: int
     recalls: np.ndarray
+    n_base: int
 
     def at(self, cut: int) -> np.ndarray:
         """Return the recall of each seed among the first `cut` codes."""
         return self.recalls[:, int(np.flatnonzero(cut == CUTS)[0])]
+
+    def shown(self, cut: int) -> str:
+        """Return the mean over the seeds and half the distance of the extremes, where not all vectors are among R."""
+        return NO_FIGURE if cut >= self.n_base else f"{self.at(cut).mean():.3f} ± {np.ptp(self.at(cut)) / 2:.3f}"
+
+    def label(self, name: str, bits: int | None) -> str:
+        """Return the name of the method, marked if it has another number of bits than all are to have."""
+        return name if bits in (None, self.bits) else f"{name}, {self.bits} bits"
 
     def as_json(self) -> dict[str, Any]:
         return {"bits": self.bits, "cuts": CUTS.tolist(), "recalls": self.recalls.round(5).tolist()}
@@ -52,7 +61,7 @@ def measure(datasets: Iterable[Dataset], makers: Makers, title: str) -> dict[str
             if name in curves:
                 curves[name].recalls = np.vstack([curves[name].recalls, recalls])
             else:
-                curves[name] = Curve(encoder.bits, recalls[None])
+                curves[name] = Curve(encoder.bits, recalls[None], len(dataset.base))
     return curves
 
 
@@ -66,17 +75,17 @@ def print_curves(title: str, curves: dict[str, Curve], bits: int | None = None) 
     print(f"Share of the {NEIGHBOURS} nearest among the R nearest codes; mean ± half the range of the seeds.\n")
     rows = []
     for name, curve in curves.items():
-        cells = [f"{curve.at(cut).mean():.3f} ± {np.ptp(curve.at(cut)) / 2:.3f}" for cut in SHOWN]
+        cells = [curve.shown(cut) for cut in SHOWN]
         rows.append([name, f"{curve.bits}{'' if bits in (None, curve.bits) else f', not {bits}'}", *cells])
     print_table(["", "bits", *(f"R = {cut}" for cut in SHOWN)], rows)
 
 
-def draw(panel: Any, title: str, curves: dict[str, Curve]) -> None:
-    """Draw recall against R."""
+def draw(panel: Any, title: str, curves: dict[str, Curve], bits: int | None = None) -> None:
+    """Draw recall against R; methods with another number of bits than all are to have are marked."""
     for number, (name, curve) in enumerate(curves.items()):
         mean = curve.recalls.mean(axis=0)
         style = "-" if name.startswith("PRH") else "--"
-        (line,) = panel.plot(CUTS, mean, style, label=name, lw=1.5, color=f"C{number % 10}")
+        (line,) = panel.plot(CUTS, mean, style, label=curve.label(name, bits), lw=1.5, color=f"C{number % 10}")
         panel.fill_between(
             CUTS, curve.recalls.min(axis=0), curve.recalls.max(axis=0), color=line.get_color(), alpha=0.15
         )
@@ -95,16 +104,24 @@ class Row:
     bits: dict[str, int]  # that all encoders of a panel are to have
 
 
-def run_rows(options: Options, name: str, rows: list[Row]) -> dict[str, dict[str, Curve]]:
-    """Measure, print, draw and save all panels, and return their curves."""
+def measure_rows(rows: list[Row]) -> tuple[dict[str, dict[str, Curve]], plt.Figure]:
+    """Measure, print and draw all panels; return their curves and the figure."""
     figure, panels = plt.subplots(len(rows), 3, figsize=(18, 5 * len(rows)), squeeze=False)
     found = {}
     for row, axes in zip(rows, panels, strict=True):
         for axis, (what, makers) in zip(axes, row.panels.items(), strict=True):
-            title = f"{row.title}, {what}"
+            title, bits = f"{row.title}, {what}", row.bits.get(what)
             curves = found[title] = measure(row.datasets(), makers, title)
-            print_curves(title, curves, row.bits.get(what))
-            draw(axis, title, curves)
-    results = {title: {name: curve.as_json() for name, curve in curves.items()} for title, curves in found.items()}
-    save(options.output, name, results, figure)
-    return found
+            print_curves(title, curves, bits)
+            draw(axis, title, curves, bits)
+    return found, figure
+
+
+def as_json(found: dict[str, dict[str, Curve]]) -> dict[str, Any]:
+    return {title: {name: curve.as_json() for name, curve in curves.items()} for title, curves in found.items()}
+
+
+def run_rows(options: Options, name: str, rows: list[Row]) -> None:
+    """Measure, print, draw and save all panels."""
+    found, figure = measure_rows(rows)
+    save(options.output, name, as_json(found), figure)

@@ -7,6 +7,7 @@ from functools import partial
 import faiss
 import numpy as np
 
+from bench.baselines import has_hadamard
 from bench.report import Options, print_table, versus
 from bench.timing import interleaved, thread_counts, threads
 from faiss_prh import PRHTransform
@@ -68,13 +69,15 @@ def trained(d: int, rng: np.random.Generator, **parameters: int) -> PRHTransform
 
 def batch_rivals(x: np.ndarray, rng: np.random.Generator) -> dict[str, Callable[[], object]]:
     d = x.shape[1]
-    hadamard, copy = faiss.HadamardRotation(d), np.empty_like(x)
+    copy = np.empty_like(x)
     rivals: dict[str, Callable[[], object]] = {
         "PRH": partial(trained(d, rng, n_pca=0).encode, x),
         "default": partial(trained(d, rng).encode, x),
         "copy": partial(np.copyto, copy, x),
-        "Hadamard": lambda: packed(hadamard.apply(x)),
     }
+    if has_hadamard():
+        hadamard = faiss.HadamardRotation(d)
+        rivals["Hadamard"] = lambda: packed(hadamard.apply(x))
     if d <= LARGEST_DENSE:
         itq = random_itq(d)
         rivals["ITQ"] = lambda: packed(itq.apply(x))

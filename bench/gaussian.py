@@ -35,14 +35,12 @@ def run(options: Options) -> None:
     panels = {
         "all methods": {
             **prh_makers(D, BEST),
-            **rival_makers(D),
+            **rival_makers(D, quick=options.quick),
             "PCA + ITQ, Faiss's": lambda seed: FaissITQ(D, pca=True),
         },
         "PCA tilting": prh_makers(D, [(7, 0, tilt) for tilt in TILTS]),
         "random sparse PCA": prh_makers(D, [(7, n, 0.0) for n in PCA_LAYERS]),
     }
-    if options.quick:
-        panels["all methods"].pop("KMH")  # minutes
     seeds = range(1 if options.quick else SEEDS)
     rows = [
         Row(

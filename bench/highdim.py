@@ -2,21 +2,21 @@
 
 import time
 
-from bench.baselines import BPBC, Makers, hadamard, layers, prh_makers, srr
-from bench.curves import Curve, Row, run_rows
-from bench.datasets import Dataset, load, vlad_like
-from bench.report import Options, print_table, versus
+from bench.baselines import BPBC, Makers, hadamard, has_hadamard, layers, possible, prh_makers, srr
+from bench.curves import Curve, Row, as_json, measure_rows
+from bench.datasets import HIGH_DIMENSION, Dataset, load_suitable, vlad_like
+from bench.report import NO_FIGURE, Options, print_table, save, versus
 from bench.sift import repeated
 from bench.timing import interleaved
 
-SMALLEST = 2000
 TILTS = [0, 0.1, 0.3, 0.5, 0.7, 1]
 TRAIN_TARGET, ENCODE_TARGET = 10, 12
 
 
 def high_dimensional(options: Options) -> list[Dataset]:
     if options.data is not None:
-        datasets = [dataset for dataset in load(options.data) if dataset.d >= SMALLEST]
+        wanted = f"of at least {HIGH_DIMENSION} dimensions"
+        datasets = load_suitable(options.data, wanted, lambda dataset: dataset.d >= HIGH_DIMENSION)
         return [dataset.first(300, 600, 50) for dataset in datasets[:1]] if options.quick else datasets
     if options.quick:
         return [vlad_like(20, 300, 600, 50)]
@@ -25,12 +25,14 @@ def high_dimensional(options: Options) -> list[Dataset]:
 
 def against_bpbc(d: int) -> Makers:
     n = layers(d)
-    return {
+    makers: Makers = {
         **prh_makers(d, [(n, 0, 0.3), (n, 0, 0.5), (n, n, 0.0)]),
-        "BPBC": lambda seed: BPBC(d, seed=seed),
+        **possible("BPBC", lambda seed: BPBC(d, seed=seed)),
         "SRR": lambda seed: srr(d, seed),
-        "Hadamard": lambda seed: hadamard(d, seed),
     }
+    if has_hadamard():
+        makers["Hadamard"] = lambda seed: hadamard(d, seed)
+    return makers
 
 
 def run(options: Options) -> None:
@@ -44,36 +46,48 @@ def run(options: Options) -> None:
         }
         title = f"{dataset.name} ({d} dimensions)"
         rows.append(Row(title, repeated(dataset, options), panels, dict.fromkeys(panels, d)))
-    found = run_rows(options, "highdim", rows)
+    found, figure = measure_rows(rows)
+    results = as_json(found)
     for dataset, row in zip(datasets, rows, strict=True):
-        print_cost(dataset, row.panels["against BPBC"], found[f"{row.title}, against BPBC"], options.quick)
+        curves = found[f"{row.title}, against BPBC"]
+        results[f"{row.title}, cost"] = print_cost(dataset, row.panels["against BPBC"], curves, options.quick)
+    save(options.output, "highdim", results, figure)
 
 
-def print_cost(dataset: Dataset, makers: Makers, curves: dict[str, Curve], quick: bool) -> None:
-    """Print what the same encoders cost to train and to run, beside BPBC."""
-    seconds, encoders = {}, {}
+def print_cost(dataset: Dataset, makers: Makers, curves: dict[str, Curve], quick: bool) -> dict[str, dict[str, float]]:
+    """Print and return what the same encoders cost to train and to run, beside BPBC."""
+    training, encoders = {}, {}
     for name, make in makers.items():
-        encoder = encoders[name] = make(0)
         start = time.perf_counter()
+        encoder = encoders[name] = make(0)
         encoder.train(dataset.train)
-        seconds[name] = time.perf_counter() - start
+        training[name] = time.perf_counter() - start
     x = dataset.base[:500]
     encoding = interleaved(
         {name: lambda encoder=encoder: encoder.encode(x) for name, encoder in encoders.items()}, repeats=5
     )
-    rows = []
-    for name in makers:
-        per_vector = encoding[name] / len(x)
+
+    def beside_bpbc(seconds: dict[str, float], name: str, target: float) -> str:
+        if "BPBC" not in seconds:
+            return NO_FIGURE
         is_fast_prh = name.startswith("PRH") and not quick and ",0," in name
-        rows.append(
-            [
-                name,
-                f"{curves[name].at(10).mean():.3f}",
-                f"{seconds[name]:.2f}",
-                versus(seconds["BPBC"] / seconds[name], TRAIN_TARGET if is_fast_prh else None),
-                f"{per_vector * 1e6:.0f}",
-                versus(encoding["BPBC"] / encoding[name], ENCODE_TARGET if is_fast_prh else None),
-            ]
-        )
+        return versus(seconds["BPBC"] / seconds[name], target if is_fast_prh else None)
+
     print(f"\n{dataset.name}: the cost. {len(dataset.train)} training vectors.\n")
-    print_table(["", "recall@10", "train, s", "BPBC /", "encode, µs", "BPBC /"], rows)
+    print_table(
+        ["", "recall@10", "train, s", "BPBC /", "encode, µs", "BPBC /"],
+        [
+            [
+                curves[name].label(name, dataset.d),
+                curves[name].shown(10),
+                f"{training[name]:.2f}",
+                beside_bpbc(training, name, TRAIN_TARGET),
+                f"{encoding[name] / len(x) * 1e6:.0f}",
+                beside_bpbc(encoding, name, ENCODE_TARGET),
+            ]
+            for name in makers
+        ],
+    )
+    return {
+        name: {"train_seconds": training[name], "encode_microseconds": encoding[name] / len(x) * 1e6} for name in makers
+    }

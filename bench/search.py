@@ -11,7 +11,7 @@ import numpy as np
 from tqdm import tqdm
 
 import faiss_prh
-from bench.datasets import Dataset, load, synthetic
+from bench.datasets import Dataset, load_suitable, synthetic
 from bench.report import Options, print_table, recall, save, versus
 from bench.timing import interleaved, paired
 
@@ -25,12 +25,16 @@ SMALLEST = 10_000  # below, lists and graphs have nothing to speed up
 
 
 def run(options: Options) -> None:
-    print(f"{faiss.omp_get_max_threads()} threads.\n")
-    overhead(options.quick)
-    datasets = load(options.data) if options.data else [synthetic(128, 20_000, 100_000, 1000)]
+    if options.data is None:
+        datasets = [synthetic(128, 20_000, 100_000, 1000)]
+    else:
+        wanted = f"with at least {SMALLEST} base vectors"
+        datasets = load_suitable(options.data, wanted, lambda dataset: len(dataset.base) >= SMALLEST)
     if options.quick:
         datasets = [dataset.first(2000, 10_000, 100) for dataset in datasets[:1]]
-    results = {dataset.name: table(dataset, options.quick) for dataset in datasets if len(dataset.base) >= SMALLEST}
+    print(f"{faiss.omp_get_max_threads()} threads.\n")
+    overhead(options.quick)
+    results = {dataset.name: table(dataset, options.quick) for dataset in datasets}
     save(options.output, "search", {name: list(map(asdict, points)) for name, points in results.items()}, plot(results))
 
 

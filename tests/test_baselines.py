@@ -5,7 +5,22 @@ import numpy as np
 import pytest
 
 from bench import recall
-from bench.baselines import BPBC, ISO, ITQ, KMH, PCAH, FaissITQ, hadamard, layers, prh_makers, rival_makers, rr, srr
+from bench.baselines import (
+    BPBC,
+    ISO,
+    ITQ,
+    KMH,
+    PCAH,
+    FaissITQ,
+    hadamard,
+    has_hadamard,
+    layers,
+    possible,
+    prh_makers,
+    rival_makers,
+    rr,
+    srr,
+)
 from bench.baselines.encoder import random_orthogonal
 
 RNG = np.random.default_rng(0)
@@ -99,7 +114,7 @@ def test_bpbc_never_falls_and_is_bilinear():
     np.testing.assert_allclose(dense @ dense.T, np.eye(D), atol=1e-5)
 
 
-@pytest.mark.parametrize("make", [srr, rr, *([hadamard] if hasattr(faiss, "HadamardRotation") else [])])
+@pytest.mark.parametrize("make", [srr, rr, *([hadamard] if has_hadamard() else [])])
 @pytest.mark.parametrize("d", [D, 20])
 def test_rotations_keep_distances(make, d):
     encoder = make(d, seed=4)
@@ -128,6 +143,28 @@ def test_wrong_sizes():
         KMH(10)
     with pytest.raises(ValueError, match="multiple of 128"):
         BPBC(100)
+
+
+def test_rivals_that_cannot_be_made_are_left_out(capsys):
+    assert "KMH" not in rival_makers(D, 10)
+    assert "KMH is left out. KMH makes 4 bits a subspace: 10 is no multiple of 4." in capsys.readouterr().out
+    assert possible("BPBC", lambda seed: BPBC(100)) == {}
+    assert "BPBC is left out" in capsys.readouterr().out
+    assert set(possible("BPBC", lambda seed: BPBC(256))) == {"BPBC"}
+    assert not capsys.readouterr().out
+
+
+def test_quick_rivals(capsys):
+    assert rival_makers(512).keys() - rival_makers(512, quick=True).keys() == {"KMH"}
+    slow = {"KMH", "ISO", "ITQ, Faiss's", "ITQ, published"}
+    assert rival_makers(784).keys() - rival_makers(784, quick=True).keys() == slow
+    assert "at 784 bits: ISO; ITQ, Faiss's; ITQ, published; KMH." in capsys.readouterr().out
+    assert rival_makers(784, 64).keys() - rival_makers(784, 64, quick=True).keys() == {"KMH"}
+
+
+def test_faiss_without_hadamard(monkeypatch):
+    monkeypatch.delattr(faiss, "HadamardRotation", raising=False)
+    assert "Hadamard" not in rival_makers(D)
 
 
 def test_random_orthogonal():

@@ -1,6 +1,8 @@
-"""The benchmarks' own parts: data sets from files, and made-up ones; the command line."""
+"""The benchmarks' own parts: data sets from files, and made-up ones; the command line; tables and plots."""
 
+import json
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -223,3 +225,87 @@ def test_data_is_not_offered_where_it_is_made(name, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         run_main(monkeypatch, name, "--data", "somewhere")
     assert "unrecognized arguments: --data" in capsys.readouterr().err
+
+
+def save_sets(folder, **dimensions):
+    for name, d in dimensions.items():
+        np.savez(folder / f"{name}.npz", **{part: RNG.normal(size=(n, d)) for part, n in SIZES.items()})
+
+
+@pytest.mark.usefixtures("extras")
+def test_only_data_of_fitting_dimension(tmp_path):
+    from bench.highdim import high_dimensional
+    from bench.reduction import BITS
+    from bench.sift import low_dimensional
+
+    options = Options(True, tmp_path, None)
+    save_sets(tmp_path, a=2000, b=64, c=1999)
+    assert [dataset.name for dataset in low_dimensional(options)] == ["b"]
+    assert [dataset.name for dataset in low_dimensional(options, least=max(BITS) + 1)] == ["c"]
+    assert [dataset.name for dataset in high_dimensional(options)] == ["a"]
+
+
+@pytest.mark.usefixtures("extras")
+@pytest.mark.parametrize(
+    ("name", "d", "wanted"),
+    [
+        ("sift", 2000, "of 1 to 1999 dimensions"),
+        ("reduction", 64, "of 65 to 1999 dimensions"),
+        ("highdim", 1999, "of at least 2000 dimensions"),
+        ("search", 16, "with at least 10000 base vectors"),
+    ],
+)
+def test_no_suitable_data(name, d, wanted, monkeypatch, tmp_path):
+    save_sets(tmp_path, some=d)
+    with pytest.raises(SystemExit, match=f"{tmp_path}: no data set {wanted}$"):
+        run_main(monkeypatch, name, "--quick", "--data", tmp_path)
+
+
+@pytest.mark.usefixtures("extras")
+def test_other_bits_and_trivial_recalls_are_marked(capsys):
+    import matplotlib.pyplot as plt
+
+    from bench.curves import CUTS, Curve, draw, print_curves
+
+    curves = {name: Curve(bits, np.full((2, len(CUTS)), 0.5), 100) for name, bits in (("RR", 24), ("Hadamard", 32))}
+    print_curves("title", curves, 24)
+    rr = next(line.split() for line in capsys.readouterr().out.splitlines() if line.strip().startswith("RR"))
+    assert rr == ["RR", "24", "0.500", "±", "0.000", "\N{EN DASH}", "\N{EN DASH}"]
+    panel = plt.subplots()[1]
+    draw(panel, "title", curves, 24)
+    assert [text.get_text() for text in panel.get_legend().get_texts()] == ["RR", "Hadamard, 32 bits"]
+
+
+@pytest.mark.usefixtures("extras")
+def test_cost_of_high_dimension(monkeypatch, tmp_path, capsys):
+    from bench import highdim, timing
+
+    def slow_to_make(d, seed):
+        time.sleep(0.05)
+        return srr(d, seed)
+
+    srr = highdim.srr
+    monkeypatch.setattr(highdim, "srr", slow_to_make)
+    monkeypatch.setattr(timing, "WARM_UP_SECONDS", 0)
+    monkeypatch.setattr(highdim, "high_dimensional", lambda options: [datasets.synthetic(200, 50, 60, 5)])
+    run_main(monkeypatch, "highdim", "--quick", "--output", tmp_path)
+    printed = capsys.readouterr().out
+    assert "BPBC is left out" in printed
+    results = json.loads((tmp_path / "highdim.json").read_text())
+    cost = results["synthetic 200 (200 dimensions), cost"]
+    assert cost["SRR"]["train_seconds"] > 0.05
+    assert cost["SRR"]["encode_microseconds"] > 0
+    assert cost.keys() == results["synthetic 200 (200 dimensions), against BPBC"].keys()
+    if highdim.has_hadamard():
+        assert "Hadamard, 256 bits" in printed
+
+
+@pytest.mark.usefixtures("extras")
+def test_faiss_without_hadamard(monkeypatch):
+    import faiss
+
+    from bench import encode, highdim
+
+    monkeypatch.delattr(faiss, "HadamardRotation", raising=False)
+    assert "Hadamard" not in highdim.against_bpbc(256)
+    assert "Hadamard" not in encode.batch_rivals(np.zeros((2, 16), np.float32), np.random.default_rng(0))

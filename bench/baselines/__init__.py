@@ -3,8 +3,6 @@
 import math
 from collections.abc import Callable
 
-import faiss
-
 from bench.baselines.bpbc import BPBC
 from bench.baselines.encoder import Encoder, random_orthogonal
 from bench.baselines.iso import ISO
@@ -12,10 +10,12 @@ from bench.baselines.itq import ITQ, FaissITQ
 from bench.baselines.kmh import KMH
 from bench.baselines.pcah import PCAH
 from bench.baselines.prh import PRH, Reduced
-from bench.baselines.rotations import hadamard, rr, srr
+from bench.baselines.rotations import hadamard, has_hadamard, rr, srr
 
 Makers = dict[str, Callable[[int], Encoder]]
 """Names, and what makes the encoder for a seed."""
+
+QUICK_DENSE_BITS = 512  # above, what decomposes a dense matrix again and again is too slow for a quick run
 
 
 def prh(d: int, n_iso: int, n_pca: int, tilt: float, seed: int, bits: int | None = None) -> Encoder:
@@ -35,8 +35,18 @@ def prh_makers(d: int, settings: list[tuple[int, int, float]], bits: int | None 
     }
 
 
-def rival_makers(d: int, bits: int | None = None) -> Makers:
-    """Return all rivals for `bits` bits; those that keep the dimension behind PCA."""
+def possible(name: str, make: Callable[[int], Encoder]) -> Makers:
+    """Return the rival by its name; or nothing, with a line that says so, if it cannot be made for its sizes."""
+    try:
+        make(0)
+    except ValueError as error:
+        print(f"{name} is left out. {error}.")
+        return {}
+    return {name: make}
+
+
+def rival_makers(d: int, bits: int | None = None, *, quick: bool = False) -> Makers:
+    """Return all rivals for `bits` bits, for a quick run without the slow; those that keep the dimension behind PCA."""
     bits = bits or d
 
     def kept(make: Callable[[int, int], Encoder]) -> Callable[[int], Encoder]:
@@ -47,14 +57,19 @@ def rival_makers(d: int, bits: int | None = None) -> Makers:
         "ITQ, published": lambda seed: ITQ(bits, seed),
         "ISO": lambda seed: ISO(bits, seed),
         "PCAH": lambda seed: PCAH(bits),
-        "KMH": lambda seed: KMH(bits),
+        **possible("KMH", lambda seed: KMH(bits)),
         "SRR": kept(srr),
         "RR": kept(rr),
     }
-    if hasattr(faiss, "HadamardRotation"):  # from Faiss 1.12 on
+    if has_hadamard():
         makers["Hadamard"] = kept(hadamard)
+    if quick:
+        slow = {"KMH"} if bits <= QUICK_DENSE_BITS else {"KMH", "ITQ, Faiss's", "ITQ, published", "ISO"}
+        print(f"A quick run leaves out what takes minutes at {bits} bits: {'; '.join(sorted(slow))}.")
+        makers = {name: make for name, make in makers.items() if name not in slow}
     return makers
 
 
 __all__ = ["BPBC", "ISO", "ITQ", "KMH", "PCAH", "PRH", "Encoder", "FaissITQ", "Makers", "Reduced", "layers"]
-__all__ += ["hadamard", "prh", "prh_makers", "random_orthogonal", "rival_makers", "rr", "srr"]
+__all__ += ["hadamard", "has_hadamard", "possible", "prh", "prh_makers", "random_orthogonal"]
+__all__ += ["rival_makers", "rr", "srr"]

@@ -35,6 +35,11 @@ def rr(d: int, seed: int = 0) -> Rotated:
     return Rotated(rotation)
 
 
+def has_hadamard() -> bool:
+    """Return whether this Faiss has a Hadamard rotation: from 1.12 on."""
+    return hasattr(faiss, "HadamardRotation")
+
+
 def hadamard(d: int, seed: int = 0) -> Rotated:
     """Faiss's Hadamard rotation, which makes a power of two of the bits."""
     return Rotated(faiss.HadamardRotation(d, seed))
