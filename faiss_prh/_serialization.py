@@ -2,9 +2,9 @@
 A transform as bytes: versioned, checksummed, and not trusted when read.
 
 Little-endian: the header, the number of rotations of each layer (uint32), then for all rotations i (uint32), j
-(uint32) and θ (float32), then the mean (d_in × float32) and the dimensions kept (d_out × uint32), then the CRC-32 of
-all that. An untrained transform ends after the header, but for the CRC-32. Version 1 had no d_out and no dimensions
-kept.
+(uint32) and θ (float32), then the mean (d_in × float32), the dimensions kept (d_out × uint32), and the share and the
+spread of their variance (float64), then the CRC-32 of all that. An untrained transform ends after the header, but for
+the CRC-32. Version 1 had no d_out, no refine, no dimensions kept and no variance.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from .rotation import MAX_DIMENSIONS, MAX_LAYERS, PairwiseRotation
 
 _MAGIC = b"FAISSPRH"
 _VERSION = 2
-# magic, version, trained, d_in, n_iso, n_pca, seed, tilt, number of layers; then, since version 2, d_out
+# magic, version, trained, d_in, n_iso, n_pca, seed, tilt, number of layers; then, since version 2, d_out and refine
 _HEADER = struct.Struct("<8sHHIIIQdI")
-_D_OUT = struct.Struct("<I")
+_SINCE_2 = struct.Struct("<II")
+_VARIANCE = struct.Struct("<dd")
 _CHECKSUM = struct.Struct("<I")
 
 
@@ -33,6 +34,8 @@ class Learned(NamedTuple):
     rotation: PairwiseRotation
     mean: npt.NDArray[np.float32]
     kept: npt.NDArray[np.int32]
+    variance_kept: float = float("nan")
+    variance_spread: float = float("nan")
 
 
 def dumps(d_in: int, d_out: int, parameters: Parameters, learned: Learned | None) -> bytes:
@@ -40,12 +43,13 @@ def dumps(d_in: int, d_out: int, parameters: Parameters, learned: Learned | None
     p = parameters
     layers = learned[0].layers if learned else ()
     parts = [_HEADER.pack(_MAGIC, _VERSION, bool(learned), d_in, p.n_iso, p.n_pca, p.seed, p.tilt, len(layers))]
-    parts.append(_D_OUT.pack(d_out))
+    parts.append(_SINCE_2.pack(d_out, p.refine))
     if learned:
         parts.append(np.array([len(layer.theta) for layer in layers], dtype="<u4").tobytes())
         for part, dtype in enumerate(("<u4", "<u4", "<f4")):
             parts += [layer[part].astype(dtype).tobytes() for layer in layers]
         parts += [learned.mean.astype("<f4").tobytes(), learned.kept.astype("<u4").tobytes()]
+        parts.append(_VARIANCE.pack(learned.variance_kept, learned.variance_spread))
     content = b"".join(parts)
     return content + _CHECKSUM.pack(zlib.crc32(content))
 
@@ -66,11 +70,11 @@ def loads(data: bytes) -> tuple[int, int, Parameters, Learned | None]:
     # A checksum is no proof of good intentions, so everything is checked as if it were missing.
     if trained not in (0, 1) or not 1 <= d <= MAX_DIMENSIONS or n_layers > MAX_LAYERS:
         raise ValueError(f"a damaged PRHTransform: d = {d}, trained = {trained}, {n_layers} layers")
-    parameters = Parameters(n_iso, n_pca, tilt, seed)
     reader = _Reader(content, _HEADER.size)
-    d_out = d if version == 1 else int(reader.take("<u4", 1)[0])
-    if not 1 <= d_out <= MAX_DIMENSIONS:
-        raise ValueError(f"a damaged PRHTransform: d_out = {d_out}")
+    d_out, refine = (d, 0) if version == 1 else reader.take("<u4", 2).tolist()
+    if not 1 <= d_out <= MAX_DIMENSIONS or refine not in (0, 1):
+        raise ValueError(f"a damaged PRHTransform: d_out = {d_out}, refine = {refine}")
+    parameters = Parameters(n_iso, n_pca, tilt, seed, bool(refine))
     if not trained:
         if n_layers:
             raise ValueError("a damaged PRHTransform: an untrained one with layers")
@@ -83,13 +87,16 @@ def loads(data: bytes) -> tuple[int, int, Parameters, Learned | None]:
     mean = reader.take("<f4", d).astype(np.float32)
     n = max(d, d_out)
     kept = np.arange(d, dtype="<u4") if version == 1 else reader.take("<u4", d_out)
+    variance = [float("nan")] * 2 if version == 1 else reader.take("<f8", 2).tolist()
     reader.finish()
     if not np.isfinite(mean).all():
         raise ValueError("a damaged PRHTransform: a mean that is not finite")
+    if any(share < 0 or share == float("inf") for share in variance):
+        raise ValueError(f"a damaged PRHTransform: a variance of {variance}")
     if kept.max() >= n or len(np.unique(kept)) < len(kept):
         raise ValueError("a damaged PRHTransform: it keeps dimensions that do not exist, or twice")
     layers = zip(i, j, theta, strict=True) if n_layers else ()
-    return d, d_out, parameters, Learned(PairwiseRotation(n, layers), mean, kept.astype(np.int32))
+    return d, d_out, parameters, Learned(PairwiseRotation(n, layers), mean, kept.astype(np.int32), *variance)
 
 
 class _Reader:

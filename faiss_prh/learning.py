@@ -6,16 +6,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from .reduction import BUDGET, MATCHED_LAYERS, matching, mutual_best
+from .moments import CovarianceMoments, Moments
 from .rotation import PairwiseRotation, random_pairings
-
-if TYPE_CHECKING:
-    from .moments import Moments
+from .tuning import keep_variance
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int32]
@@ -23,6 +20,13 @@ Indices = npt.NDArray[np.int32]
 MAX_LAYERS = 100
 """Of n_iso and n_pca together."""
 MAX_REDUCTION_LAYERS = 600
+MATCHED_LAYERS = 3
+BUDGET = 4.0
+"""Rotations between kept and dropped dimensions, in units of (n / 2) ⌈log2 n⌉."""
+SAMPLE_BUDGET = 30_000
+"""Rotations where there are too many dimensions for a covariance matrix: more, measured, gain little there."""
+MAX_JOINT = 2048
+"""Dimensions for which the angles are then turned once more, all together."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +44,15 @@ class Parameters:
         How far the isotropic layers are turned towards the principal axes, from 0 to 1.
     seed : int
         Of the random pairs.
+    refine : bool
+        Whether the angles of all those layers are then learned together from neighbours in the sample.
     """
 
     n_iso: int
     n_pca: int
     tilt: float
     seed: int
+    refine: bool
 
     def __post_init__(self) -> None:
         for name, most in (("n_iso", MAX_LAYERS), ("n_pca", MAX_LAYERS), ("seed", 2**63 - 1)):
@@ -62,6 +69,8 @@ class Parameters:
         if not 0 <= self.tilt <= 1:
             raise ValueError(f"tilt must be from 0 (isotropic) to 1 (principal axes), not {self.tilt}")
         object.__setattr__(self, "tilt", float(self.tilt))
+        if not isinstance(self.refine, (bool, np.bool_)):
+            raise TypeError(f"refine must be True or False, not {self.refine!r}")
 
 
 def layers_for(d: int) -> int:
@@ -147,18 +156,33 @@ class _Learner:
         n = len(self.variances)
         everything = np.arange(n, dtype=np.int32)
         for _ in range(MATCHED_LAYERS):
-            self.add(*matching(self.moments.block(everything, everything) ** 2), pca_angle)
-        budget = BUDGET * n / 2 * layers_for(n)
+            self.add(*self.moments.matched(everything, everything, lambda i, j, c: c**2), pca_angle)
+        has_covariance = isinstance(self.moments, CovarianceMoments)
+        budget = BUDGET * n / 2 * layers_for(n) if has_covariance else SAMPLE_BUDGET
         while budget > 0 and len(self.layers) < MAX_REDUCTION_LAYERS:
-            kept, dropped = self.largest(count)
-            half = (self.variances[kept][:, None] - self.variances[dropped]) / 2
-            # What the variance of the kept one gains at the pair's principal axes.
-            i, j = mutual_best(np.hypot(half, self.moments.block(kept, dropped)) - half)
+            i, j = self.moments.matched(*self.largest(count), self.gain)
             if not len(i):
                 break
-            self.add(kept[i], dropped[j], pca_angle)
+            self.add(i, j, pca_angle)
             budget -= len(i)
-        return np.sort(self.largest(count)[0])
+        kept = np.sort(self.largest(count)[0])
+        if isinstance(self.moments, CovarianceMoments) and n <= MAX_JOINT:
+            self.turn_jointly(self.moments, kept)
+        return kept
+
+    def gain(self, i: Indices, j: Indices, c: Array) -> Array:
+        """Return what the variances of dimensions i gain at the principal axes of the pairs (i, j)."""
+        half: Array = (self.variances[i] - self.variances[j]) / 2
+        return np.hypot(half, c) - half
+
+    def turn_jointly(self, moments: CovarianceMoments, kept: Indices) -> None:
+        """Turn all angles so far for what they do together to the variance of the kept dimensions."""
+        for i, j, theta in reversed(self.layers):
+            moments.rotate(i, j, -theta)
+        self.layers = keep_variance(self.layers, kept, moments.matrix())
+        for layer in self.layers:
+            moments.rotate(*layer)
+        self.variances = moments.variances()
 
     def make_isotropic(self, dimensions: Indices, parameters: Parameters) -> None:
         """Add layers that pair the largest with the smallest variances."""
@@ -175,13 +199,15 @@ def learn(moments: Moments, parameters: Parameters, d_out: int | None = None) ->
     """
     Learn a rotation from the moments of a sample, which are rotated along, and which dimensions to keep of it.
 
+    The last n_iso + n_pca layers turn only those that are kept.
+
     Examples
     --------
     >>> import numpy as np
     >>> from faiss_prh.moments import CovarianceMoments
     >>> moments = CovarianceMoments(4)
     >>> moments.update(np.random.default_rng(0).normal(size=(100, 4)) * [1, 2, 3, 4])
-    >>> rotation, kept = learn(moments, Parameters(n_iso=2, n_pca=0, tilt=0.0, seed=0))
+    >>> rotation, kept = learn(moments, Parameters(n_iso=2, n_pca=0, tilt=0.0, seed=0, refine=False))
     >>> variances = moments.variances()
     >>> bool(np.ptp(variances) < 1e-6 * variances.max())
     True

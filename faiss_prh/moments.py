@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from . import _native
-from ._arrays import float32_blocks
+from ._arrays import float32_blocks, whole_numbers
+from .reduction import candidates, greedy, matching, mutual_best
 from .rotation import rotate_rows
 
 Indices = npt.NDArray[np.int32]
 
-MAX_REDUCED = 8192
+Gain = Callable[[Indices, Indices, npt.NDArray[np.float64]], npt.NDArray[np.float64]]
+"""What pairs of dimensions with some covariances are worth."""
+
+MAX_COVARIANCE = 4096
 """Dimensions whose covariance matrix is worth its memory."""
+_SKETCH = 300
+"""Training vectors that are enough to find dimensions which vary together."""
 
 
 class Moments(Protocol):
@@ -30,8 +37,8 @@ class Moments(Protocol):
     def covariances(self, i: Indices, j: Indices) -> npt.NDArray[np.float64]:
         """Return the covariances of the pairs (i, j)."""
 
-    def block(self, i: Indices, j: Indices) -> npt.NDArray[np.float64]:
-        """Return the covariances of each of i with each of j."""
+    def matched(self, i: Indices, j: Indices, gain: Gain) -> tuple[Indices, Indices]:
+        """Return disjoint pairs of one of i and one of j that are worth much; of two of i, if j is i."""
 
     def rotate(self, i: Indices, j: Indices, theta: npt.NDArray[np.float32]) -> None:
         """Rotate the disjoint pairs (i, j) by theta."""
@@ -64,6 +71,7 @@ class SampleMoments:
             _native.sample_fill(self._rows[:d], first, block)
             first += len(block)
         self.mean = _native.sample_centre(self._rows[:d])
+        self._sketch: npt.NDArray[np.float32] | None = None
 
     def variances(self) -> npt.NDArray[np.float64]:
         """Return the variance of each dimension."""
@@ -74,14 +82,21 @@ class SampleMoments:
         """Return the covariances of the pairs (i, j)."""
         return _native.sample_covariances(self._rows, i, j)
 
-    def block(self, i: Indices, j: Indices) -> npt.NDArray[np.float64]:
-        """Return the covariances of each of i with each of j."""
-        products: npt.NDArray[np.float64] = (self._rows[i] @ self._rows[j].T).astype(np.float64)
-        return products / self._rows.shape[1]
+    def matched(self, i: Indices, j: Indices, gain: Gain) -> tuple[Indices, Indices]:
+        """Return disjoint pairs of one of i and one of j that are worth much; of two of i, if j is i."""
+        if self._sketch is None:
+            columns = np.random.default_rng(0).permutation(self._rows.shape[1])[:_SKETCH]
+            self._sketch = np.ascontiguousarray(self._rows[:, columns])
+        sketch = whole_numbers(self._sketch, over=1)
+        first, second = candidates(sketch[i], sketch[j])
+        first, second = i[first], j[second]
+        return greedy(first, second, gain(first, second, self.covariances(first, second)))
 
     def rotate(self, i: Indices, j: Indices, theta: npt.NDArray[np.float32]) -> None:
         """Rotate the disjoint pairs (i, j) by theta."""
         _native.sample_rotate(self._rows, i, j, theta)
+        if self._sketch is not None:
+            _native.sample_rotate(self._sketch, i, j, theta)
 
 
 class CovarianceMoments:
@@ -133,10 +148,15 @@ class CovarianceMoments:
         covariances: npt.NDArray[np.float64] = self._scatter[i, j] / self.count
         return covariances
 
-    def block(self, i: Indices, j: Indices) -> npt.NDArray[np.float64]:
-        """Return the covariances of each of i with each of j."""
-        covariances: npt.NDArray[np.float64] = self._scatter[np.ix_(i, j)] / self.count
-        return covariances
+    def matrix(self) -> npt.NDArray[np.float64]:
+        """Return all covariances."""
+        return self._scatter / self.count
+
+    def matched(self, i: Indices, j: Indices, gain: Gain) -> tuple[Indices, Indices]:
+        """Return disjoint pairs of one of i and one of j that are worth much; of two of i, if j is i."""
+        worth = gain(i[:, None], j, self._scatter[np.ix_(i, j)] / self.count)
+        first, second = matching(worth) if i is j else mutual_best(worth)
+        return i[first], j[second]
 
     def rotate(self, i: Indices, j: Indices, theta: npt.NDArray[np.float32]) -> None:
         """Rotate the disjoint pairs (i, j) by theta."""
@@ -150,15 +170,10 @@ def moments_of(x: npt.NDArray[np.generic], d_out: int | None = None) -> Moments:
     d_out = n if d_out is None else d_out
     if d_out > n:
         return SampleMoments(x, d_out)
-    if d_out < n:  # for which all covariances are looked at
-        if n > MAX_REDUCED:
-            raise ValueError(f"more than {MAX_REDUCED} dimensions cannot be reduced yet, not {n}: put PCA in front")
-        moments = CovarianceMoments(n)
-        moments.update(x)
-        return moments
-    # Measured: a product with n columns costs less than the passes over the sample only while n is small, and then only
-    # for large samples; and a busy machine slows BLAS more than the passes.
-    if n > 128 or m < 1024 * n:
+    # Reducing looks at many covariances. Else, measured, a product with n columns costs less than the passes over the
+    # sample only while n is small, and then only for large samples; and a busy machine slows BLAS more than the passes.
+    worth_it = n <= MAX_COVARIANCE if d_out < n else n <= 128 and m >= 1024 * n
+    if not worth_it:
         return SampleMoments(x)
     moments = CovarianceMoments(n)
     moments.update(x)

@@ -1,16 +1,15 @@
-"""Fewer dimensions without a dense matrix: which pairs bring the variance into the dimensions that are kept."""
+"""Which dimensions to pair, so that a pair is worth much and no dimension stands in two."""
 
 from __future__ import annotations
 
+import faiss
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int32]
 
-MATCHED_LAYERS = 3
-BUDGET = 3.0
-"""Rotations between kept and dropped dimensions, in units of (n / 2) ⌈log2 n⌉."""
+_CANDIDATES = 8  # of each sign
 _ROUNDS = 12
 """Of matching: what is still alone then gains little."""
 
@@ -86,3 +85,42 @@ def matching(gain: Array) -> tuple[Indices, Indices]:
         gain = np.delete(np.delete(gain, both, axis=0), both, axis=1)
     empty = np.empty(0, dtype=np.int32)
     return np.concatenate([empty, *first]), np.concatenate([empty, *second])
+
+
+def candidates(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) -> tuple[Indices, Indices]:
+    """
+    Return for each row of `first` the rows of `second` whose product with it is largest in magnitude, as pairs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> i, j = candidates(np.eye(2, 3, dtype="f4"), np.array([[0, -9, 0], [1, 0, 0]], "f4"))
+    >>> sorted({(0, 1), (1, 0)} - set(zip(i.tolist(), j.tolist())))
+    []
+    """
+    count = min(_CANDIDATES, len(second))
+    _, found = faiss.knn(np.concatenate([first, -first]), second, count, metric=faiss.METRIC_INNER_PRODUCT)
+    i = np.tile(np.repeat(np.arange(len(first), dtype=np.int32), count), 2)
+    return i, found.ravel().astype(np.int32)
+
+
+def greedy(i: Indices, j: Indices, gain: Array) -> tuple[Indices, Indices]:
+    """
+    Choose from pairs, the best first, such that no dimension stands in two; none that is worth nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> i, j = greedy(np.array([0, 0, 1]), np.array([2, 3, 2]), np.array([5.0, 1.0, 2.0]))
+    >>> i.tolist(), j.tolist()
+    ([0], [2])
+    """
+    order = np.argsort(-gain, kind="stable")
+    order = order[gain[order] > 0]
+    taken = bytearray(int(max(i.max(initial=0), j.max(initial=0))) + 1)
+    chosen = []
+    for pair, a, b in zip(order.tolist(), i[order].tolist(), j[order].tolist(), strict=True):
+        if a != b and not taken[a] and not taken[b]:
+            taken[a] = taken[b] = 1
+            chosen.append(pair)
+    return i[chosen], j[chosen]

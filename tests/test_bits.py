@@ -8,8 +8,12 @@ from hypothesis import strategies as st
 from strategies import samples, seeds
 
 import faiss_prh
-from faiss_prh import PRHTransform, learning
-from faiss_prh.reduction import matching, mutual_best
+from faiss_prh import PRHTransform, learning, moments, tuning
+from faiss_prh._arrays import whole_numbers
+from faiss_prh.description import useful_rotations
+from faiss_prh.moments import CovarianceMoments, SampleMoments
+from faiss_prh.reduction import candidates, greedy, matching, mutual_best
+from faiss_prh.rotation import PairwiseRotation
 
 
 @st.composite
@@ -158,12 +162,203 @@ def test_so_many_layers_as_stay_in_single_precision(monkeypatch):
     np.testing.assert_allclose(prh.apply(x), (x - prh.mean) @ prh.to_dense().T, atol=1e-4)
 
 
-def test_so_many_dimensions_cannot_be_reduced_yet():
-    with pytest.raises(ValueError, match="put PCA in front"):
-        PRHTransform(10_000, 100).train(np.ones((2, 10_000)))
-
-
 @pytest.mark.parametrize("d_out", [0, -1, 2.5, True, 1 << 21])
 def test_bad_numbers_of_bits(d_out):
     with pytest.raises((ValueError, TypeError), match="d_out"):
         PRHTransform(16, d_out)
+
+
+# Learning the angles together
+
+
+@given(st.integers(2, 12), st.integers(1, 4), st.integers(1, 9), seeds)
+def test_ascend_follows_the_derivative(n, n_layers, m, seed):
+    """For a linear objective the best single rotation is known; the value must not fall, and the slopes be right."""
+    rng = np.random.default_rng(seed)
+    layers = [tuple(layer) for layer in PairwiseRotation.random(n, n_layers, seed).layers]
+    rows, weights = (rng.normal(size=(n, m)).astype(np.float32) for _ in range(2))
+    seen = []
+
+    def objective(turned):
+        value = float(np.vdot(weights, turned))
+        seen.append(value)
+        return value, weights
+
+    tuned = tuning.ascend(layers, rows, objective, steps=10)
+
+    def value(layers):
+        turned = PairwiseRotation(n, layers).to_dense() @ rows
+        return float(np.vdot(weights, turned))
+
+    np.testing.assert_allclose(seen[0], value(layers), atol=1e-3)
+    assert value(tuned) >= value(layers) - 1e-3
+    for (i, j, _), (tuned_i, tuned_j, _) in zip(layers, tuned, strict=True):
+        np.testing.assert_array_equal(i, tuned_i)
+        np.testing.assert_array_equal(j, tuned_j)
+
+
+def test_one_angle_is_found():
+    x = np.array([[3.0], [4.0]], np.float32)
+    layer = (np.array([0], np.int32), np.array([1], np.int32), np.array([0.3], np.float32))
+    first = np.array([[1.0], [0.0]], np.float32)
+    ((_, _, theta),) = tuning.ascend([layer], x, lambda rows: (float(rows[0, 0]), first), steps=30)
+    np.testing.assert_allclose(theta, [-np.arctan2(4, 3)], atol=1e-3)
+
+
+def test_turning_jointly_keeps_more_variance(monkeypatch):
+    x = correlated(100, 30, 2000, seed=3)
+    shares = []
+    for most in (0, 2048):
+        monkeypatch.setattr(learning, "MAX_JOINT", most)
+        prh = PRHTransform(100, 20, n_iso=5, n_pca=0)
+        prh.train(x)
+        shares.append(prh.apply(x).var(axis=0).sum())
+        np.testing.assert_allclose(prh.apply(x).var(axis=0), shares[-1] / 20, rtol=1e-2)  # and stays isotropic
+    assert shares[1] > shares[0]
+
+
+def clustered(d, m, seed=0):
+    """Points around centres, so that who is near is not only a matter of variance."""
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(m // 40, d)) * np.exp(-np.arange(d) / (d / 2))
+    return (centres[rng.integers(len(centres), size=m)] + 0.2 * rng.normal(size=(m, d))).astype(np.float32)
+
+
+def test_refining_raises_its_objective_on_other_vectors():
+    x = clustered(64, 8000)
+    plain, refined = (PRHTransform(64, 24, seed=1, refine=refine) for refine in (False, True))
+    values = []
+    objective = tuning.neighbours_alike(whole_numbers(x[4000:], over=0), np.random.default_rng(9))
+    for prh in (plain, refined):
+        prh.train(x[:4000])
+        y = prh.apply(x[4000:])
+        values.append(objective((y / y.std()).T)[0])
+    assert values[1] > values[0]
+    assert len(plain.rotation.layers) == len(refined.rotation.layers)  # it costs the encoder nothing
+    assert plain.rotation.n_rotations == refined.rotation.n_rotations
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refine"),
+    [((64,), True), ((512,), False), ((512, 64), True), ((64, 128), False), ((512, 600), False)],
+)
+def test_where_refining_is_the_default(arguments, refine):
+    assert PRHTransform(*arguments).parameters.refine is refine
+    assert PRHTransform(*arguments, n_pca=3).parameters.refine is False  # who names the paper's settings gets them
+    assert PRHTransform(*arguments, tilt=0.5).parameters.refine is False
+
+
+def test_refine_must_make_sense():
+    assert PRHTransform(8, 8, n_iso=3, refine=True).parameters.refine is True
+    with pytest.raises(ValueError, match="refine=True needs at most as many bits as dimensions, not 9 of 8"):
+        PRHTransform(8, 9, refine=True)
+    with pytest.raises(TypeError, match="refine must be True or False"):
+        PRHTransform(8, refine="yes")
+
+
+@pytest.mark.parametrize("x", [np.ones((300, 16)), np.zeros((300, 16)), np.eye(16)[np.arange(300) % 2]])
+def test_refining_vectors_that_are_all_alike(x):
+    for d_out in (1, 4, 16):
+        prh = PRHTransform(16, d_out, refine=True)
+        prh.train(x)
+        assert np.isfinite(prh.apply(x)).all()
+
+
+def test_refining_does_not_depend_on_the_number_of_threads(thread_count):
+    x = correlated(80, 20, 3000)
+    rotations = []
+    for n_threads in (1, 2, 7):
+        thread_count(n_threads)
+        prh = PRHTransform(80, 24)
+        prh.train(x)
+        rotations.append(prh.rotation)
+    assert rotations[1] == rotations[0]
+    assert rotations[2] == rotations[0]
+
+
+# Many dimensions: pairs from a sketch
+
+
+def kept_variance(moments, x, d_out):
+    parameters = learning.Parameters(n_iso=0, n_pca=0, tilt=0.0, seed=0, refine=False)
+    rotation, kept = learning.learn(moments, parameters, d_out)
+    y = (x - x.mean(axis=0)) @ rotation.to_dense()[kept].T
+    return y.var(axis=0).sum()
+
+
+def test_pairs_from_a_sketch_keep_almost_what_the_covariance_does(monkeypatch):
+    monkeypatch.setattr(learning, "SAMPLE_BUDGET", learning.BUDGET * 100 * 8)
+    monkeypatch.setattr(learning, "MAX_JOINT", 0)
+    x = correlated(200, 30, 1500)
+    covariance = CovarianceMoments(200)
+    covariance.update(x)
+    assert kept_variance(SampleMoments(x), x, 40) > 0.97 * kept_variance(covariance, x, 40)
+
+
+def test_many_dimensions(monkeypatch):
+    monkeypatch.setattr(moments, "MAX_COVARIANCE", 500)
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(250, 20)) @ rng.normal(size=(20, 1000)) + rng.normal(size=(250, 1000))).astype(np.float32)
+    prh = PRHTransform(1000, 64)
+    prh.train(x)
+    assert prh.describe().variance_kept > 5 * 64 / 1000  # what a random choice would keep
+    np.testing.assert_allclose(prh.apply(x), (x - prh.mean) @ prh.to_dense().T, atol=1e-2)
+
+
+@given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 5), seeds)
+def test_candidates_have_the_largest_products(rows, columns, terms, seed):
+    rng = np.random.default_rng(seed)
+    first, second = (rng.integers(-9, 9, (n, terms)).astype(np.float32) for n in (rows, columns))
+    i, j = candidates(first, second)
+    products = np.abs(first @ second.T)
+    for row in range(rows):
+        assert products[row].max() in products[row, j[i == row]]
+
+
+@given(st.integers(1, 12), st.integers(0, 60), seeds)
+def test_greedy_is_a_matching(n, n_pairs, seed):
+    rng = np.random.default_rng(seed)
+    i, j = rng.integers(0, n, (2, n_pairs)).astype(np.int32)
+    gain = rng.normal(size=n_pairs)
+    first, second = greedy(i, j, gain)
+    both = np.concatenate([first, second])
+    assert len(np.unique(both)) == len(both)
+    wanted = (i != j) & (gain > 0)
+    if wanted.any():
+        best = np.argmax(np.where(wanted, gain, -np.inf))
+        assert (int(i[best]), int(j[best])) in zip(first.tolist(), second.tolist(), strict=True)
+
+
+@given(samples(max_d=30, min_m=2))
+def test_whole_numbers_add_up_exactly(x):
+    x = np.ascontiguousarray(x - x.mean(axis=0), dtype=np.float32)
+    whole = whole_numbers(x, over=0)
+    np.testing.assert_array_equal(whole, np.rint(whole))
+    assert (2 * np.square(whole, dtype=np.float64).sum(axis=1)).max() <= 2**24
+
+
+# What it is and costs
+
+
+@given(transforms())
+def test_a_description_counts_what_native_code_runs(drawn):
+    """Turning only the rotations counted gives the same outputs: each other one can be left out."""
+    prh, x = drawn
+    described = prh.describe()
+    rotation = prh.rotation
+    assert 0 <= described.rotations <= rotation.n_rotations
+    assert described.rotations == useful_rotations(rotation, prh.d_in, prh.kept)
+    assert described.n_bytes == len(prh.to_bytes())
+    again = PRHTransform.from_bytes(prh.to_bytes()).describe()
+    assert str(again) == str(described)
+    if np.ptp(x) > 0:
+        centred = (x - x.mean(axis=0)).astype(np.float64)
+        outputs = centred @ prh.to_dense().T
+        total = centred.var(axis=0).sum()
+        np.testing.assert_allclose(described.variance_kept, outputs.var(axis=0).sum() / total, rtol=1e-3, atol=1e-3)
+
+
+def test_an_untrained_transform_has_nothing_to_describe():
+    with pytest.raises(RuntimeError, match="not trained"):
+        PRHTransform(8).describe()
+    assert np.isnan(PRHTransform.random(8).describe().variance_kept)

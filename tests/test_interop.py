@@ -55,13 +55,6 @@ def flat(prh, xb):
     return index
 
 
-@pytest.fixture
-def thread_limit():
-    before = faiss.omp_get_max_threads()
-    yield faiss.omp_set_num_threads
-    faiss.omp_set_num_threads(before)
-
-
 def trained(x, **parameters):
     transform = PRHTransform(x.shape[1], **parameters)
     transform.train(x)
@@ -456,11 +449,11 @@ def test_encoding_while_the_transform_itself_retrains(prh, xb):
     assert {codes.tobytes() for codes in retrain_while_encoding(prh, prh, xb)} <= possible
 
 
-def test_results_do_not_depend_on_the_number_of_threads(prh, thread_limit):
+def test_results_do_not_depend_on_the_number_of_threads(prh, thread_count):
     x = correlated(30011, D, seed=4)
     results = []
     for n_threads in (1, 2, 7):
-        thread_limit(n_threads)
+        thread_count(n_threads)
         results.append((trained(x).rotation, prh.apply(x), prh.encode(x), prh.reverse_transform(x)))
     for rotation, *arrays in results[1:]:
         assert rotation == results[0][0]
@@ -493,12 +486,12 @@ def threads_started_during(call, rounds):
 
 @needs_proc
 @pytest.mark.parametrize("caller", ["Python", "Faiss"])
-def test_threads_are_as_many_as_faiss_allows(caller, prh, flat, thread_limit):
+def test_threads_are_as_many_as_faiss_allows(caller, prh, flat, thread_count):
     x = np.zeros((100_000, D), np.float32)
     apply = prh.apply if caller == "Python" else flat.chain.at(0).apply
-    thread_limit(4)
+    thread_count(4)
     assert threads_started_during(lambda: apply(x), rounds=2000)  # that such threads are seen at all
-    thread_limit(1)
+    thread_count(1)
     assert not threads_started_during(lambda: apply(x), rounds=20)
 
 

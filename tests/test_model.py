@@ -148,17 +148,17 @@ class Model(RuleBasedStateMachine):
 @pytest.mark.parametrize(
     "description",
     [
-        "PRH,BFlat",
-        "PRH,BIVF4",
-        "IDMap2,PRH,BFlat",
-        "IDMap,PRH,BIVF4",
-        "PRH,BFlat,RFlat",
-        "PRH,BFlat,RAsym",
-        "PRH,BIVF4,RFlat",
-        "PRH,BIVF4,RAsym",
-        "IDMap2,PRH,BFlat,RAsym",
-        "IDMap2,PRH,BIVF4,RFlat",
-        "IDMap,PRH,BIVF4,RAsym",
+        "PRH(4,2),BFlat",
+        "PRH(4,2),BIVF4",
+        "IDMap2,PRH(4,2),BFlat",
+        "IDMap,PRH(4,2),BIVF4",
+        "PRH(4,2),BFlat,RFlat",
+        "PRH(4,2),BFlat,RAsym",
+        "PRH(4,2),BIVF4,RFlat",
+        "PRH(4,2),BIVF4,RAsym",
+        "IDMap2,PRH(4,2),BFlat,RAsym",
+        "IDMap2,PRH(4,2),BIVF4,RFlat",
+        "IDMap,PRH(4,2),BIVF4,RAsym",
     ],
 )
 def test_any_sequence_of_operations(description):

@@ -58,11 +58,14 @@ def test_format_versions_are_kept():
         + struct.pack("<4f", *(float(t) for layer in prh.rotation.layers for t in layer.theta))
         + struct.pack("<4f", 0, 0, 0, 1)  # mean
     )
-    d_out, kept = struct.pack("<I", 4), struct.pack("<4I", 0, 1, 2, 3)
+    d_out_and_refine, kept = struct.pack("<II", 4, 0), struct.pack("<4I", 0, 1, 2, 3)
+    described = prh.describe()
+    variance = struct.pack("<dd", described.variance_kept, described.variance_spread)
+    unknown = struct.pack("<dd", float("nan"), float("nan"))
     first = signed(b"FAISSPRH" + struct.pack("<HH", 1, 1) + fields + learned)
-    second = signed(b"FAISSPRH" + struct.pack("<HH", 2, 1) + fields + d_out + learned + kept)
-    assert prh.to_bytes() == second
-    assert PRHTransform.from_bytes(first).to_bytes() == second
+    second = b"FAISSPRH" + struct.pack("<HH", 2, 1) + fields + d_out_and_refine + learned + kept
+    assert prh.to_bytes() == signed(second + variance)
+    assert PRHTransform.from_bytes(first).to_bytes() == signed(second + unknown)
 
 
 def test_every_truncation_is_refused():
@@ -131,7 +134,7 @@ def assert_refused(offset, fmt, value, message):
 def test_hostile_contents_with_a_right_checksum():
     prh = trained()
     n_layers, n_rotations = len(prh.rotation.layers), prh.rotation.n_rotations
-    sizes = _HEADER.size + 4
+    sizes = _HEADER.size + 8
     i, j = sizes + 4 * n_layers, sizes + 4 * n_layers + 4 * n_rotations
     theta, mean = j + 4 * n_rotations, j + 8 * n_rotations
     first = prh.rotation.layers[0]
@@ -148,6 +151,9 @@ def test_hostile_contents_with_a_right_checksum():
     kept = mean + 4 * 20
     assert_refused(kept, "<I", 20, "keeps dimensions")
     assert_refused(kept, "<I", 1, "keeps dimensions")
+    assert_refused(kept + 4 * 20, "<d", -1.0, "variance")
+    assert_refused(kept + 4 * 20 + 8, "<d", float("inf"), "variance")
+    assert_refused(_HEADER.size + 4, "<I", 2, "refine = 2")
 
 
 def test_other_types_are_refused():
