@@ -2,13 +2,14 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from bench import cost, encode, gaussian, highdim, reduction, search, sift, tradeoff, train
+from bench import bits, cost, encode, gaussian, highdim, reduction, search, sift, tradeoff, train
 from bench.report import Options
 
 COMMANDS = {
     "encode": encode,
     "train": train,
     "search": search,
+    "bits": bits,
     "tradeoff": tradeoff,
     "gaussian": gaussian,
     "sift": sift,

@@ -10,13 +10,13 @@ from tqdm import tqdm
 
 from bench.baselines import ITQ, PRH, Encoder, FaissITQ, Makers, Reduced, layers, random_orthogonal, srr
 from bench.baselines.encoder import packed_signs
-from bench.datasets import Dataset, load, synthetic, vlad_like
+from bench.datasets import HIGH_DIMENSION, Dataset, load, synthetic, vlad_like
 from bench.recall import CUTS, NEIGHBOURS, recall_curve
 from bench.report import Options, print_table, save, versus
 from bench.timing import interleaved, thread_counts, threads
 
 SEEDS, HIGH_SEEDS = 3, 2
-HIGH = 2000
+HIGH = HIGH_DIMENSION
 """Dimensions from which on dense methods are left out, unless they make few bits."""
 MOST_ITQ_BITS = 1000
 MOST_TRAIN = 10_000
