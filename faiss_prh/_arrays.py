@@ -71,6 +71,6 @@ def whole_numbers(x: npt.NDArray[np.float32], over: int) -> npt.NDArray[np.float
     """
     largest = int(np.sqrt(2.0**22 / x.shape[1]))  # squares of distances, of four such terms, then stay below 2^24
     deviation = float(np.sqrt(np.max(np.mean(np.square(x, dtype=np.float64), axis=over), initial=0)))
-    scale = largest / (4 * deviation) if deviation else 0.0
+    scale = min(largest / (4 * deviation), float(np.finfo(np.float32).max)) if deviation else 0.0
     rounded: npt.NDArray[np.float32] = np.clip(np.rint(x * np.float32(scale)), -largest, largest)
     return rounded

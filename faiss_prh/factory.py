@@ -15,7 +15,7 @@ from .rotation import checked_dimension
 from .transform import PRHTransform
 
 _FAISS_TRANSFORM = re.compile(r"PCAW?R?\d+|L2[nN]orm|RR\d*|HR\d*|ITQ\d*|OPQ\d+(_\d+)?|Pad\d+")
-_PRH = re.compile(r"PRH(?P<bits>\d+)?(\((?P<n_iso>\d+)(,(?P<n_pca>\d+)(,(?P<tilt>\d*\.?\d+))?)?\))?")
+_PRH = re.compile(r"PRH(?P<bits>\d+)?(\((?P<n_iso>\d+)(,(?P<n_pca>\d+)(,(?P<tilt>\d*\.?\d+))?)?\))?", re.ASCII)
 _REDUCTION = re.compile(r"(?:PCAW?R?|ITQ)(\d+)")
 _BINARY = re.compile(
     r"BFlat|BIVF(?P<nlist>\d+[kM]?)(_HNSW(?P<coarse_links>\d*))?|BHNSW(?P<links>\d*)"
@@ -37,7 +37,8 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
         Dimension of the vectors.
     description : str
         A binary index (``BFlat``, ``BIVF1024``, …) behind transforms gives an `IndexBinaryPreTransform`, a float index
-        behind PRH a ``faiss.IndexPreTransform``. What has neither is left to Faiss. At the end, ``RFlat`` and
+        behind PRH a ``faiss.IndexPreTransform``. What has neither is left to Faiss. ``PRH64`` makes 64 bits; numbers in
+        parentheses ask for the paper's PRH, which is not refined. At the end, ``RFlat`` and
         ``Refine(…)`` rank the results again by a store of the vectors (`IndexBinaryRefine`), ``RAsym`` by the codes
         and one byte a vector (`IndexBinaryAsymmetric`).
     metric : int, optional
@@ -121,7 +122,9 @@ def _is_prh(part: str) -> bool:
 def _prh(d: int, part: str) -> PRHTransform:
     match = _PRH.fullmatch(part)
     if not match:
-        raise ValueError(f"{part!r}: PRH is written PRH, PRH(n_iso), PRH(n_iso,n_pca) or PRH(n_iso,n_pca,tilt)")
+        raise ValueError(
+            f"{part!r}: PRH is written PRH or PRH<bits>, then (n_iso), (n_iso,n_pca) or (n_iso,n_pca,tilt)"
+        )
     given: dict[str, Any] = {name: int(match[name]) for name in ("n_iso", "n_pca") if match[name]}
     return PRHTransform(d, int(match["bits"] or d), tilt=float(match["tilt"] or 0), **given)
 

@@ -150,13 +150,34 @@ def keep_neighbours(
         return rotation
     place = np.zeros(rotation.d, dtype=np.int32)
     place[kept] = np.arange(len(kept))
-    objective = neighbours_alike(whole_numbers(vectors, over=0), rng)
-    inner = [(place[i], place[j], theta) for i, j, theta in last]
-    inner = ascend(inner, rows / np.float32(deviation), objective, NEIGHBOUR_STEPS)
-    return PairwiseRotation(rotation.d, [*first, *((kept[i], kept[j], theta) for i, j, theta in inner)])
+    neighbours = nearest(vectors)
+    before = [(place[i], place[j], theta) for i, j, theta in last]
+    after = ascend(before, rows / np.float32(deviation), neighbours_alike(neighbours, rng), NEIGHBOUR_STEPS)
+    if neighbours_found(after, rows, neighbours) < neighbours_found(before, rows, neighbours):
+        return rotation  # as with few clusters far apart, which leave the gradient no hold
+    return PairwiseRotation(rotation.d, [*first, *((kept[i], kept[j], theta) for i, j, theta in after)])
 
 
-def neighbours_alike(vectors: Floats, rng: np.random.Generator) -> Objective:
+def nearest(vectors: Floats) -> npt.NDArray[np.int64]:
+    """Return for each of some centred vectors the others by their distance, after itself."""
+    whole = whole_numbers(vectors, over=0)
+    neighbours: npt.NDArray[np.int64] = faiss.knn(whole, whole, _FAR[1] + 1)[1]
+    return neighbours
+
+
+def neighbours_found(layers: Layers, rows: Floats, neighbours: npt.NDArray[np.int64]) -> float:
+    """Return the share of the ten nearest neighbours among the hundred nearest codes, for some of the vectors."""
+    rows = rows.copy()
+    for layer in layers:
+        _native.sample_rotate(rows, *layer)
+    codes = np.packbits(rows >= 0, axis=0).T.copy()
+    index = faiss.IndexBinaryFlat(8 * codes.shape[1])
+    index.add(codes)
+    _, found = index.search(codes[:1000], 101)
+    return float((found[:, :, None] == neighbours[:1000, None, 1:11]).any(axis=1).mean())
+
+
+def neighbours_alike(neighbours: npt.NDArray[np.int64], rng: np.random.Generator) -> Objective:
     """
     Return how well signs tell near neighbours of vectors from farther ones, and how far from zero the values are.
 
@@ -165,8 +186,7 @@ def neighbours_alike(vectors: Floats, rng: np.random.Generator) -> Objective:
     """
     from scipy.sparse import csr_array
 
-    m = len(vectors)
-    _, neighbours = faiss.knn(vectors, vectors, _FAR[1] + 1)
+    m = len(neighbours)
     which = np.tile(np.arange(m), _DRAWS)
     near, far = (neighbours[which, rng.integers(low, high + 1, len(which))] for low, high in (_NEAR, _FAR))
     values = np.tile(np.array([1, -1], dtype=np.float32), len(which))

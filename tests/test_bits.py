@@ -21,7 +21,8 @@ def transforms(draw):
     x = draw(samples(max_d=40, min_m=2))
     d = x.shape[1]
     d_out = draw(st.integers(1, 60))
-    prh = PRHTransform(d, d_out, n_pca=draw(st.integers(0, 3)), seed=draw(st.integers(0, 99)))
+    n_pca = draw(st.integers(0, 3)) if d_out <= d else None
+    prh = PRHTransform(d, d_out, n_pca=n_pca, seed=draw(st.integers(0, 99)))
     prh.train(x)
     return prh, x
 
@@ -228,7 +229,7 @@ def test_refining_raises_its_objective_on_other_vectors():
     x = clustered(64, 8000)
     plain, refined = (PRHTransform(64, 24, seed=1, refine=refine) for refine in (False, True))
     values = []
-    objective = tuning.neighbours_alike(whole_numbers(x[4000:], over=0), np.random.default_rng(9))
+    objective = tuning.neighbours_alike(tuning.nearest(x[4000:] - x.mean(axis=0)), np.random.default_rng(9))
     for prh in (plain, refined):
         prh.train(x[:4000])
         y = prh.apply(x[4000:])
@@ -244,14 +245,18 @@ def test_refining_raises_its_objective_on_other_vectors():
 )
 def test_where_refining_is_the_default(arguments, refine):
     assert PRHTransform(*arguments).parameters.refine is refine
-    assert PRHTransform(*arguments, n_pca=3).parameters.refine is False  # who names the paper's settings gets them
+    assert PRHTransform(*arguments, n_iso=3).parameters.refine is False  # who names the paper's settings gets them
     assert PRHTransform(*arguments, tilt=0.5).parameters.refine is False
+    assert PRHTransform(*arguments, n_pca=0).parameters.refine is False
 
 
 def test_refine_must_make_sense():
     assert PRHTransform(8, 8, n_iso=3, refine=True).parameters.refine is True
-    with pytest.raises(ValueError, match="refine=True needs at most as many bits as dimensions, not 9 of 8"):
-        PRHTransform(8, 9, refine=True)
+    for more in ({"refine": True}, {"n_pca": 2}):
+        with pytest.raises(
+            ValueError, match=f"{next(iter(more))} needs at most as many bits as dimensions, not 9 of 8"
+        ):
+            PRHTransform(8, 9, **more)
     with pytest.raises(TypeError, match="refine must be True or False"):
         PRHTransform(8, refine="yes")
 
@@ -262,6 +267,25 @@ def test_refining_vectors_that_are_all_alike(x):
         prh = PRHTransform(16, d_out, refine=True)
         prh.train(x)
         assert np.isfinite(prh.apply(x)).all()
+
+
+def test_refining_does_no_harm_where_there_are_few_clusters():
+    rng = np.random.default_rng(1)
+    low_rank = rng.normal(size=(5000, 30)) @ rng.normal(size=(30, 64)) + 0.1 * rng.normal(size=(5000, 64))
+    x = (6 * rng.normal(size=(5, 64)) * np.sqrt(30))[rng.integers(5, size=5000)] + low_rank
+    neighbours = tuning.nearest((x - x.mean(axis=0)).astype(np.float32))
+    shares = []
+    for refine in (False, True):
+        prh = PRHTransform(64, refine=refine)
+        prh.train(x)
+        shares.append(tuning.neighbours_found([], prh.apply(x).T.copy(), neighbours))
+    assert shares[1] > shares[0] - 0.01
+
+
+def test_refining_the_smallest_values(recwarn):
+    x = correlated(32, 10, 500) * np.float32(1e-38)
+    PRHTransform(32, 8).train(x)
+    assert not recwarn.list
 
 
 def test_refining_does_not_depend_on_the_number_of_threads(thread_count):
