@@ -52,7 +52,7 @@ def first_non_finite_row(x: npt.NDArray[np.generic]) -> int | None:
 
 def whole_numbers(x: npt.NDArray[np.float32], over: int) -> npt.NDArray[np.float32]:
     """
-    Return centred values scaled and rounded to whole numbers of which Faiss adds up exactly, in any order.
+    Return centred values scaled and rounded to whole numbers that Faiss adds up exactly, in any order.
 
     Products of such rows, and distances, do not depend on how many threads compute them; those of real numbers do, and
     with them who is whose nearest neighbour. Values far out are brought in to four times the largest deviation.

@@ -71,6 +71,7 @@ class Parameters:
         object.__setattr__(self, "tilt", float(self.tilt))
         if not isinstance(self.refine, (bool, np.bool_)):
             raise TypeError(f"refine must be True or False, not {self.refine!r}")
+        object.__setattr__(self, "refine", bool(self.refine))
 
 
 def layers_for(d: int) -> int:
