@@ -21,8 +21,10 @@ MAX_LAYERS = 100
 """Of n_iso and n_pca together."""
 MAX_REDUCTION_LAYERS = 600
 MATCHED_LAYERS = 3
-BUDGET = 4.0
-"""Rotations between kept and dropped dimensions, in units of (n / 2) ⌈log2 n⌉."""
+LEAST_BUDGET, BUDGET = 2.0, 4.0
+"""Rotations between kept and dropped dimensions, in units of (n / 2) ⌈log2 n⌉; beyond the least while worth it."""
+WORTH = 0.015
+"""What a unit of rotations must add to the variance that is kept, as a share of it."""
 SAMPLE_BUDGET = 30_000
 """Rotations where there are too many dimensions for a covariance matrix: more, measured, gain little there."""
 MAX_JOINT = 2048
@@ -159,13 +161,18 @@ class _Learner:
         for _ in range(MATCHED_LAYERS):
             self.add(*self.moments.matched(everything, everything, lambda i, j, c: c**2), pca_angle)
         has_covariance = isinstance(self.moments, CovarianceMoments)
-        budget = BUDGET * n / 2 * layers_for(n) if has_covariance else SAMPLE_BUDGET
-        while budget > 0 and len(self.layers) < MAX_REDUCTION_LAYERS:
-            i, j = self.moments.matched(*self.largest(count), self.gain)
+        unit = n / 2 * layers_for(n) if has_covariance else SAMPLE_BUDGET / BUDGET
+        spent = 0.0
+        while spent < BUDGET and len(self.layers) < MAX_REDUCTION_LAYERS:
+            kept, dropped = self.largest(count)
+            i, j = self.moments.matched(kept, dropped, self.gain)
             if not len(i):
                 break
+            before = self.variances[kept].sum()
             self.add(i, j, pca_angle)
-            budget -= len(i)
+            spent += len(i) / unit
+            if spent >= LEAST_BUDGET and self.variances[kept].sum() < before * (1 + WORTH * len(i) / unit):
+                break
         kept = np.sort(self.largest(count)[0])
         if isinstance(self.moments, CovarianceMoments) and n <= MAX_JOINT:
             self.turn_jointly(self.moments, kept)
