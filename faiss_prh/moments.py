@@ -20,6 +20,8 @@ Gain = Callable[[Indices, Indices, npt.NDArray[np.float64]], npt.NDArray[np.floa
 
 MAX_COVARIANCE = 4096
 """Dimensions whose covariance matrix is worth its memory."""
+_KEPT_BITS = 20
+"""Of covariances, relative to the deviations: far more than a sample tells, far less than sums of them lose."""
 _SKETCH = 300
 """Training vectors that are enough to find dimensions which vary together."""
 
@@ -127,17 +129,49 @@ class CovarianceMoments:
 
     def update(self, x: npt.NDArray[np.generic]) -> None:
         """Add the vectors of an (m, n) array to the sample."""
+        if len(x) == 0:
+            return
         for block in float32_blocks(x, block_values=1 << 19):  # what the caches hold in double precision
             centred = block.astype(np.float64)
             block_mean = centred.mean(axis=0)
             centred -= block_mean
-            # The mean of both parts, and what their distance adds to the scatter (Chan et al., 1979).
-            total = self.count + len(block)
-            apart = block_mean - self.mean
-            self._scatter += centred.T @ centred
-            self._scatter += np.outer(apart, apart * (self.count * len(block) / total))
-            self.mean += apart * (len(block) / total)
-            self.count = total
+            self._merge(len(block), block_mean, centred.T @ centred)
+
+    def merge(self, other: CovarianceMoments) -> None:
+        """Add the vectors of another sample."""
+        if other.count:
+            self._merge(other.count, other.mean, other._scatter)
+
+    def _merge(self, count: int, mean: npt.NDArray[np.float64], scatter: npt.NDArray[np.float64]) -> None:
+        """Make the mean that of both parts, and add what their distance adds to the scatter (Chan et al., 1979)."""
+        total = self.count + count
+        apart = mean - self.mean
+        self._scatter += scatter
+        self._scatter += np.outer(apart, apart * (self.count * count / total))
+        self.mean = self.mean + apart * (count / total)
+        self.count = total
+
+    def rounded(self, n: int | None = None) -> CovarianceMoments:
+        """
+        Return a copy with what rounding may have left in covariances rounded off.
+
+        So what is learned does not depend on the batches in which vectors came, nor on threads that added them up.
+
+        Parameters
+        ----------
+        n : int, optional
+            Number of dimensions, if more: the others are zero.
+        """
+        d = len(self.mean)
+        rounded = CovarianceMoments(n or d)
+        rounded.count, rounded.mean = self.count, self.mean
+        # Powers of two, of which a multiplication leaves all digits.
+        units = np.ldexp(1.0, np.frexp(np.sqrt(np.diagonal(self._scatter)))[1])
+        scatter = rounded._scatter[:d, :d]
+        np.divide(self._scatter, units[:, None] * units / 2**_KEPT_BITS, out=scatter)
+        np.rint(scatter, out=scatter)
+        scatter *= units[:, None] * units / 2**_KEPT_BITS
+        return rounded
 
     def variances(self) -> npt.NDArray[np.float64]:
         """Return the variance of each dimension."""
@@ -164,17 +198,16 @@ class CovarianceMoments:
         rotate_rows(self._scatter.T, i, j, theta)
 
 
-def moments_of(x: npt.NDArray[np.generic], d_out: int | None = None) -> Moments:
+def moments_of(x: npt.NDArray[np.generic], d_out: int, refine: bool) -> Moments:
     """Return the moments of a sample, kept the cheaper way for its shape and for what is to be learned."""
     m, n = x.shape
-    d_out = n if d_out is None else d_out
     if d_out > n:
         return SampleMoments(x, d_out)
-    # Reducing looks at many covariances. Else, measured, a product with n columns costs less than the passes over the
-    # sample only while n is small, and then only for large samples; and a busy machine slows BLAS more than the passes.
-    worth_it = n <= MAX_COVARIANCE if d_out < n else n <= 128 and m >= 1024 * n
-    if not worth_it:
+    # Reducing looks at many covariances, and refining takes far longer than they do. Else, measured, a product with n
+    # columns costs less than the passes over the sample only while n is small, and then only for large samples; and a
+    # busy machine slows BLAS more than the passes.
+    if n > (MAX_COVARIANCE if d_out < n else 256 if refine else 128 if m >= 1024 * n else 0):
         return SampleMoments(x)
     moments = CovarianceMoments(n)
     moments.update(x)
-    return moments
+    return moments.rounded()

@@ -6,26 +6,25 @@ import ctypes
 import os
 import threading
 import weakref
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeVar
 
 import faiss
 import numpy as np
 import numpy.typing as npt
 
 from . import _native, _serialization
-from ._arrays import as_float32, as_vectors, first_non_finite_row, float32_blocks
+from ._arrays import as_vectors, float32_blocks
 from .description import Description, useful_rotations
-from .learning import Parameters, layers_for, learn, learn_expansion
-from .moments import moments_of
+from .learning import Parameters, layers_for
 from .rotation import PairwiseRotation, checked_dimension
-from .tuning import keep_neighbours
+from .training import Gathered, Result, learn_from_array, sample_of
 
 Vectors = npt.NDArray[np.float32]
 Output = TypeVar("Output", npt.NDArray[np.float32], npt.NDArray[np.uint8])
 
+_REVERSED = np.packbits(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1), axis=1, bitorder="little")[:, 0]
 _REFINED = 256  # bits: at full dimension and more, measured, refining gains nothing
-_LARGEST_VARIANCE = 1e74  # with a deviation of 1e37, a sum of some values still fits single precision
 
 
 class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
@@ -113,6 +112,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
 
     parameters: Parameters
     _learned: _serialization.Learned | None
+    _gathered: Gathered | None
 
     def __init__(
         self,
@@ -140,6 +140,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
             refine,
         )
         self._learned = None
+        self._gathered = None
         # Adopting the proxy's pointer makes this object the transform's owner, in Faiss's own bookkeeping.
         self.this = _native.new_transform(d, d_out, _train_callback).this
         _transforms[int(self.this)] = self
@@ -193,36 +194,83 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         dense: npt.NDArray[np.float64] = learned.rotation.to_dense()[learned.kept, : self.d_in]
         return dense
 
-    def train(self, x: npt.ArrayLike) -> None:
+    def train(self, x: npt.ArrayLike | Iterable[npt.ArrayLike], *, max_train_bytes: int = 1 << 30) -> None:
         """
         Learn the rotation from a sample, replacing what was learned before.
 
         Parameters
         ----------
-        x : array of shape (m, d)
+        x : array of shape (m, d), or iterable of such arrays
             Any real dtype and layout; also a memory map. One vector is enough to call it, but use thousands.
+        max_train_bytes : int, optional
+            Of vectors that take more, in single precision, a uniform sample is learned from that takes as much.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from faiss_prh import PRHTransform
+        >>> rng = np.random.default_rng(0)
+        >>> prh = PRHTransform(16)
+        >>> prh.train((rng.normal(size=(1000, 16)) for _ in range(20)), max_train_bytes=1 << 20)
+        >>> prh.is_trained
+        True
         """
-        vectors = as_vectors(x, self.d_in, "training vectors")
-        if len(vectors) == 0:
-            raise ValueError("training needs at least one vector")
-        with np.errstate(invalid="ignore", over="ignore"):
-            moments = moments_of(vectors, self.d_out)
-            total_variance = moments.variances().sum()
-        if not total_variance < _LARGEST_VARIANCE:
-            bad = first_non_finite_row(vectors)
-            if bad is None:
-                raise ValueError("training vectors are too large to be rotated in single precision")
-            raise ValueError(f"training vector {bad} has a non-finite value")
-        if self.d_out > self.d_in:
-            rotation, kept = learn_expansion(moments, self.parameters)
-        else:
-            p = self.parameters
-            rotation, kept = learn(moments, p, self.d_out)
-            if p.refine:
-                rotation = keep_neighbours(rotation, kept, p.n_iso + p.n_pca, vectors, moments.mean, p.seed)
-        self._set(rotation, moments.mean.astype(np.float32), kept)
-        del moments
-        self._note_variance(vectors[:: 1 + len(vectors) // 1000])
+        vectors = sample_of(x, self.d_in, max_train_bytes, self.parameters.seed)
+        self._adopt(learn_from_array(vectors, self.d_out, self.parameters))
+
+    def partial_train(self, x: npt.ArrayLike) -> None:
+        """
+        Add vectors to those that `finish_training` will learn from: their exact moments, and a small sample.
+
+        For up to 4096 dimensions. Until then this transform stays what it is. Pickling it takes along what was
+        gathered, for `merge` in another process; `to_bytes` and files do not.
+
+        Parameters
+        ----------
+        x : array of shape (m, d)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from faiss_prh import PRHTransform
+        >>> x = np.random.default_rng(0).normal(size=(1000, 32))
+        >>> here, there, at_once = (PRHTransform(32, 16) for _ in range(3))
+        >>> here.partial_train(x[:300])
+        >>> there.partial_train(x[300:])
+        >>> here.merge(there)
+        >>> here.finish_training()
+        >>> at_once.train(x)
+        >>> here.rotation == at_once.rotation
+        True
+        """
+        gathered = self._gathered or Gathered(self.d_in, self.d_out, self.parameters)
+        gathered.update(x)
+        self._gathered = gathered
+
+    def merge(self, other: PRHTransform) -> None:
+        """
+        Add what another transform, with the same parameters, has gathered with `partial_train`.
+
+        Parameters
+        ----------
+        other : PRHTransform
+        """
+        if not isinstance(other, PRHTransform):
+            raise TypeError(f"a PRHTransform is needed, not {type(other).__name__}")
+        if other is self:
+            raise ValueError("a transform cannot be merged into itself: its vectors would count twice")
+        if other._gathered is None:
+            raise ValueError("the other PRHTransform has gathered nothing: call its partial_train(x) first")
+        gathered = self._gathered or Gathered(self.d_in, self.d_out, self.parameters)
+        gathered.merge(other._gathered)
+        self._gathered = gathered
+
+    def finish_training(self) -> None:
+        """Learn the rotation from what `partial_train` and `merge` have gathered, and forget that."""
+        if self._gathered is None:
+            raise RuntimeError("there is nothing to learn from: call partial_train(x) first")
+        self._adopt(self._gathered.learn())
+        self._gathered = None
 
     def describe(self) -> Description:
         """
@@ -285,16 +333,26 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         vectors = self._checked(x, reverse=True)
         return self._run(_native.reverse, vectors, np.empty((len(vectors), self.d_in), dtype=np.float32))
 
-    def encode(self, x: npt.ArrayLike) -> npt.NDArray[np.uint8]:
+    def encode(
+        self,
+        x: npt.ArrayLike,
+        *,
+        out: npt.NDArray[np.uint8] | None = None,
+        bitorder: Literal["little", "big"] = "little",
+    ) -> npt.NDArray[np.uint8]:
         """
         Return the sign bits of the transformed vectors, 1 for values ≥ 0, as Faiss's binary indexes take them.
 
-        The same as ``np.packbits(prh.apply(x) >= 0, axis=1, bitorder="little")``, in one native pass.
+        The same as ``np.packbits(prh.apply(x) >= 0, axis=1, bitorder=bitorder)``, in one native pass.
 
         Parameters
         ----------
         x : array of shape (n, d)
-            Finite values.
+            Finite values. With a memory map here and as `out`, no more than a block is in memory.
+        out : ndarray of uint8, shape (n, ⌈d_out / 8⌉), optional
+            Where to write the codes; a new array by default. If a vector is not finite, those before it may be written.
+        bitorder : {"little", "big"}, optional
+            Whether the first bit of a byte is its lowest, as Faiss has it, or its highest, as SQL's bit strings do.
 
         Returns
         -------
@@ -307,7 +365,17 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         array([[255,  15]], dtype=uint8)
         """
         vectors = self._checked(x)
-        return self._run(_native.encode, vectors, np.empty((len(vectors), (self.d_out + 7) // 8), dtype=np.uint8))
+        shape = len(vectors), (self.d_out + 7) // 8
+        if bitorder not in ("little", "big"):
+            raise ValueError(f'bitorder must be "little" or "big", not {bitorder!r}')
+        if out is None:
+            out = np.empty(shape, dtype=np.uint8)
+        elif not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.shape != shape:
+            found = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
+            raise ValueError(f"out must be an array of uint8 {shape}, not {found}")
+        elif not (out.flags.writeable and out.flags.c_contiguous):
+            raise ValueError("out must be writeable and contiguous")
+        return self._run(_native.encode if bitorder == "little" else _encode_big, vectors, out)
 
     def to_bytes(self) -> bytes:
         """
@@ -336,7 +404,10 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         return transform
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_bytes, (self.to_bytes(),)
+        return type(self).from_bytes, (self.to_bytes(),), (self._gathered,)
+
+    def __setstate__(self, state: tuple[Gathered | None]) -> None:
+        (self._gathered,) = state
 
     def __repr__(self) -> str:
         p = self.parameters
@@ -364,12 +435,16 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
             _native.set_rotation(int(self.this), rotation.d, ends, i, j, theta, mean, kept)
             self._learned = _serialization.Learned(rotation, mean, kept, *variance)
 
-    def _note_variance(self, sample: npt.NDArray[np.generic]) -> None:
-        """Remember how much of the variance of a sample comes out, and how evenly."""
+    def _adopt(self, result: Result) -> None:
+        """Become what was learned, and remember how much of the variance comes out, and how evenly."""
+        self._set(result.rotation, result.mean, result.kept)
+        self._note_variance(result.vectors)
+
+    def _note_variance(self, vectors: Vectors) -> None:
         learned = self._trained()
-        inputs, outputs = as_float32(sample) - learned.mean, self.apply(sample)
-        largest = np.abs(inputs).max() or np.float32(1)  # whose square may not fit single precision
-        variances, total = (outputs / largest).var(axis=0), (inputs / largest).var(axis=0).sum()
+        largest = np.abs(vectors - learned.mean).max() or np.float32(1)  # whose square may not fit single precision
+        total = ((vectors - learned.mean) / largest).var(axis=0).sum()
+        variances = (self.apply(vectors) / largest).var(axis=0)
         if not total:
             return
         kept, spread = float(variances.sum() / total), float(variances.std() / variances.mean())
@@ -395,6 +470,12 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
                 raise ValueError(f"vector {first + bad} has a non-finite value")
             first += len(block)
         return out
+
+
+def _encode_big(transform: int, x: Vectors, codes: npt.NDArray[np.uint8]) -> int | None:
+    bad = _native.encode(transform, x, codes)
+    np.take(_REVERSED, codes, out=codes)
+    return bad
 
 
 def _renew_lock() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _native
-from ._arrays import as_float32, whole_numbers
+from ._arrays import whole_numbers
 from .rotation import PairwiseRotation
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -20,10 +20,10 @@ Objective: TypeAlias = Callable[[Floats], tuple[float, Floats]]
 """From rows to a value and its derivative with respect to each of them."""
 
 VARIANCE_STEPS = 20
-NEIGHBOUR_STEPS = 30
+NEIGHBOUR_STEPS = 45
 FEWEST_VECTORS = 200
 MOST_VECTORS = 10_000
-_INPUT_VALUES, _OUTPUT_VALUES = 1 << 25, 1 << 19
+_INPUT_VALUES, _OUTPUT_VALUES = 1 << 25, 1 << 20
 """Of the sample that are looked at in each step, unless that leaves too few vectors."""
 _NEAR, _FAR = (1, 3), (20, 100)
 """Which neighbours are to come before which."""
@@ -107,11 +107,18 @@ def _reversed(layers: Layers) -> Layers:
     return [(i, j, -theta) for i, j, theta in layers[::-1]]
 
 
+def sample_size(d: int, d_out: int) -> int:
+    """Return how many vectors `keep_neighbours` is to be given."""
+    # At full dimension more vectors gain little, and training is to take less time than ITQ's.
+    values = _OUTPUT_VALUES if d_out < d else _OUTPUT_VALUES // 2
+    return min(MOST_VECTORS, max(1000, min(values // d_out, _INPUT_VALUES // d)))
+
+
 def keep_neighbours(
     rotation: PairwiseRotation,
     kept: Indices,
     n_last: int,
-    x: npt.NDArray[np.generic],
+    x: Floats,
     mean: npt.NDArray[np.float64],
     seed: int,
 ) -> PairwiseRotation:
@@ -127,19 +134,17 @@ def keep_neighbours(
         The dimensions that come out.
     n_last : int
         How many layers.
-    x : array of shape (m, n)
-        The sample.
+    x : ndarray of float32, shape (m, n)
+        The vectors, `sample_size` of them if there are as many.
     mean : ndarray
-        Of the sample.
+        Of the vectors.
     seed : int
-        Of the choice of vectors and neighbours.
+        Of the choice of neighbours.
     """
-    count = min(len(x), MOST_VECTORS, max(1000, min(_OUTPUT_VALUES // len(kept), _INPUT_VALUES // rotation.d)))
-    if count < FEWEST_VECTORS or n_last == 0 or len(kept) < 2:
+    if len(x) < FEWEST_VECTORS or n_last == 0 or len(kept) < 2:
         return rotation
+    vectors = x - mean.astype(np.float32)
     rng = np.random.default_rng(seed)
-    vectors = as_float32(x[np.sort(rng.choice(len(x), count, replace=False))])
-    vectors -= mean.astype(np.float32)
     rows = np.ascontiguousarray(vectors.T)
     first, last = rotation.layers[:-n_last], rotation.layers[-n_last:]
     for layer in first:

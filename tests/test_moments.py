@@ -66,9 +66,13 @@ def test_blocks_do_not_matter(make, monkeypatch):
 
 
 def test_the_shape_decides():
-    assert isinstance(moments_of(np.ones((20, 10), np.float32)), SampleMoments)
-    assert isinstance(moments_of(np.ones((11_000, 10), np.float32)), CovarianceMoments)
-    assert isinstance(moments_of(np.ones((200_000, 129), np.int8)), SampleMoments)
+    few, many, wide = np.ones((20, 10), np.float32), np.ones((11_000, 10), np.float32), np.ones((200_000, 129), np.int8)
+    assert isinstance(moments_of(few, 10, refine=False), SampleMoments)
+    assert isinstance(moments_of(few, 10, refine=True), CovarianceMoments)
+    assert isinstance(moments_of(few, 9, refine=False), CovarianceMoments)
+    assert isinstance(moments_of(few, 11, refine=False), SampleMoments)
+    assert isinstance(moments_of(many, 10, refine=False), CovarianceMoments)
+    assert isinstance(moments_of(wide, 129, refine=False), SampleMoments)
 
 
 def test_levels_and_threads_agree(simd_level, thread_count):
