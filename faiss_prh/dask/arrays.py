@@ -1,0 +1,148 @@
+"""Training from Dask arrays, and encoding them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import numpy.typing as npt
+
+from ..moments import MAX_COVARIANCE
+from ..sampling import Sample
+from ..transform import PRHTransform
+
+_BRANCHES = 8  # of the tree in which parts are merged
+
+
+def train(prh: PRHTransform, x: da.Array, *, max_train_bytes: int = 1 << 30) -> None:
+    """
+    Train a transform from a Dask array.
+
+    Up to 4096 dimensions from the exact moments of all vectors, summed as a tree: the rotation is that of
+    ``prh.train`` on all of them at once. Beyond, from a uniform sample.
+
+    Parameters
+    ----------
+    prh : PRHTransform
+    x : dask.array.Array of shape (m, d)
+    max_train_bytes : int, optional
+        What the sample may take, beyond 4096 dimensions.
+
+    Examples
+    --------
+    >>> import dask.array as da, numpy as np
+    >>> from faiss_prh import PRHTransform
+    >>> import faiss_prh.dask
+    >>> x = np.random.default_rng(0).normal(size=(1000, 32)).astype("float32")
+    >>> prh, alone = PRHTransform(32, 16), PRHTransform(32, 16)
+    >>> faiss_prh.dask.train(prh, da.from_array(x, chunks=(300, 32)))
+    >>> alone.train(x)
+    >>> prh.rotation == alone.rotation
+    True
+    """
+    x = in_rows(x, prh.d_in)
+    if prh.d_in > MAX_COVARIANCE:
+        prh.train(sample(x, max_train_bytes, prh.parameters.seed), max_train_bytes=max_train_bytes)
+        return
+    like = dask.delayed(prh.to_bytes())
+    prh.merge(_tree(x, lambda block: dask.delayed(_gathered)(like, block)))
+    prh.finish_training()
+
+
+def sample(x: da.Array, n_bytes: int, seed: int = 0) -> npt.NDArray[np.float32]:
+    """
+    Return a uniform sample of the vectors of a Dask array, as many as some memory holds.
+
+    Parameters
+    ----------
+    x : dask.array.Array of shape (m, d)
+    n_bytes : int
+        What the sample may take.
+    seed : int, optional
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import faiss_prh.dask
+    >>> faiss_prh.dask.sample(da.ones((1000, 8), chunks=(100, 8)), 3200).shape
+    (100, 8)
+    """
+    x = in_rows(x, x.shape[1])
+    size = max(1, n_bytes // (4 * x.shape[1]))
+    merged: Sample = _tree(x, lambda block: dask.delayed(_sampled)(block, size, seed))
+    return merged.vectors()
+
+
+def encode(prh: PRHTransform, x: da.Array) -> da.Array:
+    """
+    Return the codes of a Dask array, lazily.
+
+    Parameters
+    ----------
+    prh : PRHTransform
+    x : dask.array.Array of shape (m, d)
+
+    Returns
+    -------
+    dask.array.Array of uint8, shape (m, ⌈d_out / 8⌉)
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> from faiss_prh import PRHTransform
+    >>> import faiss_prh.dask
+    >>> faiss_prh.dask.encode(PRHTransform.random(32), da.ones((1000, 32), chunks=(100, 32))).shape
+    (1000, 4)
+    """
+    if not prh.is_trained:
+        raise RuntimeError("this PRHTransform is not trained: call train first")
+    x = in_rows(x, prh.d_in)
+    n_bytes = (prh.d_out + 7) // 8
+    shared = dask.delayed(PRHTransform.from_bytes)(prh.to_bytes(), pure=True)  # once a worker, not once a block
+    return x.map_blocks(_encoded, shared, dtype=np.uint8, chunks=(x.chunks[0], (n_bytes,)), meta=np.empty((0, 0), "u1"))
+
+
+def in_rows(x: Any, d: int) -> da.Array:
+    """Return a Dask array of vectors in blocks of whole rows, the numbers of which are known."""
+    if not isinstance(x, da.Array):
+        raise TypeError(f"a dask.array.Array is needed, not {type(x).__name__}")
+    if x.ndim != 2 or x.shape[1] != d:
+        raise ValueError(f"the array must have shape (m, {d}), not {x.shape}")
+    if np.isnan(x.shape[0]):
+        x = x.compute_chunk_sizes()
+    return x.rechunk({1: -1})
+
+
+def _tree(x: da.Array, leaf: Callable[[Any], Any]) -> Any:
+    """Compute and merge what there is of each block."""
+    level = [leaf(block) for block in x.to_delayed().ravel()]
+    while len(level) > 1:
+        level = [dask.delayed(_merged)(*level[i : i + _BRANCHES]) for i in range(0, len(level), _BRANCHES)]
+    return level[0].compute()
+
+
+def _gathered(like: bytes, block: npt.NDArray[Any]) -> PRHTransform:
+    prh = PRHTransform.from_bytes(like)
+    prh.partial_train(block)
+    return prh
+
+
+def _sampled(block: npt.NDArray[Any], size: int, seed: int) -> Sample:
+    made = Sample(block.shape[1], size, seed)
+    made.update(block)
+    return made
+
+
+def _merged(*parts: Any) -> Any:
+    total = copy.deepcopy(parts[0])  # a task must not change what may be asked for again
+    for part in parts[1:]:
+        total.merge(part)
+    return total
+
+
+def _encoded(block: npt.NDArray[Any], prh: PRHTransform) -> npt.NDArray[np.uint8]:
+    return prh.encode(block)

@@ -1,0 +1,290 @@
+"""An index in parts, one on each worker."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.array as da
+import faiss
+import numpy as np
+import numpy.typing as npt
+from distributed import Client, Future, get_client
+from distributed.worker_client import worker_client
+
+from .._arrays import as_vectors
+from .._container import replacing
+from ..factory import index_factory
+from ..storage import deserialize_index, read_index, serialize_index, write_index
+from .arrays import in_rows, sample
+
+_QUERY_BYTES = 4 << 20  # that go to the workers at a time
+_MANIFEST, _FORMAT = "shards.json", 1
+
+
+class ShardedIndex:
+    """
+    An index in parts, one on each worker, that are searched together.
+
+    Made by `build` or `load`. Ids are the rows of the array it was built from.
+
+    Attributes
+    ----------
+    d, ntotal : int
+        Dimension of the vectors, and their number.
+    """
+
+    def __init__(self, client: Client, d: int, shards: Sequence[Future], sizes: Sequence[int]) -> None:
+        self.d = d
+        self.ntotal = int(sum(sizes))
+        self._client, self._shards, self._sizes = client, list(shards), [int(size) for size in sizes]
+
+    @classmethod
+    def build(
+        cls,
+        description: str,
+        x: da.Array,
+        *,
+        metric: int = faiss.METRIC_L2,
+        n_shards: int | None = None,
+        max_train_bytes: int = 1 << 30,
+        client: Client | None = None,
+    ) -> ShardedIndex:
+        """
+        Train one index on a sample, and fill a copy of it on each worker with its part of the vectors.
+
+        Parameters
+        ----------
+        description : str
+            For `index_factory`.
+        x : dask.array.Array of shape (m, d)
+            A worker adds its part a block at a time, and so holds only one block of it.
+        metric : int, optional
+            For `index_factory`.
+        n_shards : int, optional
+            One for each worker by default.
+        max_train_bytes : int, optional
+            What the sample may take.
+        client : distributed.Client, optional
+            The current one by default.
+
+        Examples
+        --------
+        >>> import dask.array as da, numpy as np
+        >>> from distributed import Client
+        >>> from faiss_prh.dask import ShardedIndex
+        >>> x = np.random.default_rng(0).normal(size=(1000, 32)).astype("float32")
+        >>> with Client(processes=False, n_workers=2, dashboard_address=None) as client:
+        ...     index = ShardedIndex.build("PRH,BFlat", da.from_array(x, chunks=(100, 32)))
+        ...     D, I = index.search(x[:3], 1)
+        >>> I.ravel()
+        array([0, 1, 2])
+        """
+        client = client or get_client()
+        x = in_rows(x, x.shape[1])
+        workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+        n_shards = len(workers) if n_shards is None else n_shards
+        if n_shards < 1:
+            raise ValueError(f"n_shards must be at least 1, not {n_shards}")
+        index = index_factory(x.shape[1], description, metric)
+        index.train(sample(x, max_train_bytes))
+        # Not scattered: what is scattered is lost with the worker that has it.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that it is large
+            trained = client.submit(_same, serialize_index(index), pure=False)
+        shards: list[Future] = []
+        sizes: list[int] = []
+        for number, part in enumerate(_parts(x, n_shards)):
+            first, size = sum(sizes), part.shape[0]
+            where = {"workers": [workers[number % len(workers)]], "allow_other_workers": True} if workers else {}
+            shards.append(client.submit(_built, trained, first, _Recipe(part), pure=False, **where))
+            sizes.append(size)
+        built = cls(client, x.shape[1], shards, sizes)
+        client.gather(client.map(_size, shards, pure=False))  # a mistake shows here, and not in the first search
+        return built
+
+    def search(self, x: npt.ArrayLike, k: int, **settings: float) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """
+        Return the k nearest of all shards.
+
+        Parameters
+        ----------
+        x : array of shape (n, d)
+        k : int
+        **settings : number
+            Attributes of the index to set before, such as ``k_factor``, or of what is behind its transforms, such as
+            ``nprobe``.
+        """
+        vectors = as_vectors(x, self.d, "query vectors")
+        if k < 1:
+            raise ValueError(f"k must be at least 1, not {k}")
+        step = max(1, _QUERY_BYTES // max(1, vectors.itemsize * self.d))
+        found = [self._search(vectors[first : first + step], k, settings) for first in range(0, len(vectors), step)]
+        results = [_merged_results(self._client.gather(parts), k) for parts in found]
+        if not results:
+            return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
+        distances, ids = (np.concatenate(parts) for parts in zip(*results, strict=True))
+        return distances, ids
+
+    def _search(self, queries: npt.NDArray[Any], k: int, settings: dict[str, float]) -> list[Future]:
+        shared = self._client.submit(_same, queries, pure=False)
+        return [self._client.submit(_searched, shard, shared, k, settings, pure=False) for shard in self._shards]
+
+    def save(self, folder: str | Path) -> None:
+        """
+        Write the shards to a folder that all workers see, in place of those that it has.
+
+        Parameters
+        ----------
+        folder : path
+            Made if need be. Until all shards are written, `load` gives the old ones.
+        """
+        folder = Path(folder).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        token = secrets.token_hex(8)
+        names = [str(folder / f"{token}-{number}.prh") for number in range(len(self._shards))]
+        self._client.gather(self._client.map(_written, self._shards, names, pure=False))
+        manifest = {"format": _FORMAT, "d": self.d, "sizes": self._sizes, "token": token}
+        with replacing(folder / _MANIFEST) as file:
+            file.write(json.dumps(manifest).encode())
+        for old in set(folder.glob("*.prh")) - set(map(Path, names)):
+            old.unlink()
+
+    @classmethod
+    def load(cls, folder: str | Path, *, client: Client | None = None) -> ShardedIndex:
+        """
+        Read the shards that `save` wrote, each on a worker.
+
+        Parameters
+        ----------
+        folder : path
+        client : distributed.Client, optional
+            The current one by default.
+        """
+        client = client or get_client()
+        folder = Path(folder).absolute()
+        d, sizes, token = _read_manifest(folder / _MANIFEST)
+        firsts = np.concatenate([[0], np.cumsum(sizes)])[:-1].tolist()
+        names = [str(folder / f"{token}-{number}.prh") for number in range(len(sizes))]
+        shards = client.map(_restored, names, firsts, pure=False)
+        found = client.gather(client.map(_size, shards, pure=False))
+        if found != sizes:
+            raise ValueError(f"{folder}: the shards have {found} vectors instead of {sizes}")
+        return cls(client, d, shards, sizes)
+
+
+class _Shard:
+    """An index, and the row of its first vector. Travels between workers as bytes that are checked."""
+
+    def __init__(self, index: Any, first: int) -> None:
+        self.index, self.first = index, first
+        self.lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpacked, (serialize_index(self.index), self.first)
+
+
+def _unpacked(data: bytes, first: int) -> _Shard:
+    return _Shard(deserialize_index(data), first)
+
+
+class _Recipe:
+    """A Dask array that is to travel to a worker as it is, and not as its values."""
+
+    def __init__(self, x: da.Array) -> None:
+        (self.x,) = dask.optimize(x)  # leaves out what other parts need
+
+
+def _parts(x: da.Array, n: int) -> list[da.Array]:
+    """Cut an array between its blocks into at most n parts of about as many rows."""
+    ends = np.cumsum(x.chunks[0])
+    cuts = np.unique(np.searchsorted(ends, np.arange(1, n + 1) * ends[-1] / n) + 1)
+    starts = np.concatenate([[0], cuts[:-1]])
+    return [x.blocks[start:stop] for start, stop in zip(starts, cuts, strict=True)]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _built(trained: bytes, first: int, recipe: _Recipe) -> _Shard:
+    index = deserialize_index(trained)
+    row = first
+    for number in range(recipe.x.numblocks[0]):
+        with worker_client() as client:
+            block = client.compute(recipe.x.blocks[number]).result()
+        if _has_ids(index):
+            index.add_with_ids(block, np.arange(row, row + len(block)))
+        else:
+            index.add(block)
+        row += len(block)
+    return _Shard(index, 0 if _has_ids(index) else first)
+
+
+def _has_ids(index: Any) -> bool:
+    inner = getattr(index, "_keyed", index)
+    return isinstance(inner, (faiss.IndexIDMap, faiss.IndexBinaryIDMap))
+
+
+def _size(shard: _Shard) -> int:
+    return int(shard.index.ntotal)
+
+
+def _searched(
+    shard: _Shard, queries: npt.NDArray[Any], k: int, settings: dict[str, float]
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], bool]:
+    with shard.lock:  # another thread may search with other settings
+        for name, value in settings.items():
+            _set(shard.index, name, value)
+        distances, ids = shard.index.search(queries, k)
+    metric = getattr(getattr(shard.index, "refine_index", shard.index), "metric_type", faiss.METRIC_L2)
+    return distances, np.where(ids < 0, ids, ids + shard.first), faiss.is_similarity_metric(metric)
+
+
+def _merged_results(
+    found: Sequence[tuple[npt.NDArray[Any], npt.NDArray[np.int64], bool]], k: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Return the k nearest of what the shards have found; of equal ones the first."""
+    distances, ids = (np.concatenate([shard[part] for shard in found], axis=1) for part in (0, 1))
+    worst = np.iinfo(distances.dtype).max if distances.dtype.kind == "i" else np.inf
+    ranks = np.where(ids < 0, worst, -distances if found[0][2] else distances)
+    order = np.argsort(ranks, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(distances, order, axis=1), np.take_along_axis(ids, order, axis=1)
+
+
+def _set(index: Any, name: str, value: float) -> None:
+    """Set an attribute of an index, or of the one inside that has it."""
+    inner = index
+    while not hasattr(inner, name):
+        if not hasattr(inner, "index"):
+            raise AttributeError(f"a {type(index).__name__} has no {name} to set")
+        inner = inner.index
+        inner = faiss.downcast_index(inner) if isinstance(inner, faiss.Index) else faiss.downcast_IndexBinary(inner)
+    setattr(inner, name, value)
+
+
+def _written(shard: _Shard, name: str) -> None:
+    write_index(shard.index, name)
+
+
+def _restored(name: str, first: int) -> _Shard:
+    index = read_index(name)
+    return _Shard(index, 0 if _has_ids(index) else first)
+
+
+def _read_manifest(path: Path) -> tuple[int, list[int], str]:
+    try:
+        manifest = json.loads(path.read_text())
+        d, sizes, token = manifest["d"], manifest["sizes"], manifest["token"]
+        whole = all(type(number) is int and number >= 0 for number in [d, *sizes])
+        if manifest["format"] == _FORMAT and whole and len(sizes) and len(bytes.fromhex(token)) == 8:
+            return d, sizes, token
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: a damaged list of shards") from error
+    raise ValueError(f"{path}: a damaged list of shards, or one of another version")
