@@ -92,11 +92,12 @@ def keep_variance(layers: Layers, kept: Indices, covariance: npt.NDArray[np.floa
     """
     if not covariance.any():
         return layers
-    covariance_of_trace_1 = (covariance / np.trace(covariance)).astype(np.float32)
+    covariance_of_trace_1 = covariance / np.trace(covariance)
 
     def variance(columns: Floats) -> tuple[float, Floats]:
-        products = covariance_of_trace_1 @ columns
-        return float(np.vdot(columns, products)), 2 * products
+        # In double precision, what a BLAS with other threads adds up otherwise is lost in the rounding.
+        products = (covariance_of_trace_1 @ columns.astype(np.float64)).astype(np.float32)
+        return float(np.sum(columns * products, dtype=np.float64)), 2 * products
 
     units = np.zeros((len(covariance), len(kept)), dtype=np.float32)
     units[kept, np.arange(len(kept))] = 1
