@@ -1,20 +1,20 @@
 """Vectors to measure on: files the user names, or data made on the spot."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import faiss
 import numpy as np
 from faiss.contrib.datasets import SyntheticDataset
 
 from bench.recall import NEIGHBOURS
+from faiss_prh.vector_files import VectorFileError, array_names, read_array
 
 PARTS = ("train", "base", "query")
+_ONE_ARRAY = (".fvecs", ".bvecs", ".npy")
 HIGH_DIMENSION = 2000  # from here on, highdim's methods; below, sift's and reduction's
 
 
@@ -80,8 +80,10 @@ def load(path: Path) -> list[Dataset]:
     """
     if not path.exists():
         raise SystemExit(f"{path}: no such file or folder")
-    with _reading(path):
+    try:
         files = sorted(path.iterdir()) if path.is_dir() else [path]
+    except OSError as error:
+        raise SystemExit(f"{path}: {error.strerror}") from error
     found = [dataset for file in files for dataset in _from_one_file(file)]
     found += _from_triples(files)
     if not found:
@@ -101,83 +103,63 @@ def load_suitable(path: Path, wanted: str, is_suitable: Callable[[Dataset], bool
 
 
 @contextmanager
-def _reading(file: Path) -> Iterator[None]:
-    """Name the file in one line, whatever its reader raises: damaged files raise almost anything."""
+def _reading() -> Iterator[None]:
+    """End with the line that says which file cannot be read, and why."""
     try:
         yield
-    except Exception as error:
-        reason = getattr(error, "strerror", None) or f"damaged, or no {file.suffix} file of numbers"
-        raise SystemExit(f"{file}: {reason}") from error
+    except VectorFileError as error:
+        raise SystemExit(str(error)) from error
 
 
 def _from_one_file(file: Path) -> list[Dataset]:
     suffix = file.suffix.lower()
     if suffix == ".npz":
-        with _reading(file), file.open("rb") as content, np.load(content) as arrays:
-            parts = _parts(file, arrays, PARTS)
-        return [_dataset(file.stem, *parts)]
+        return [_dataset(file.stem, *_parts(file, PARTS))]
     if suffix in (".hdf5", ".h5"):
         return [_from_hdf5(file)]
     return []
 
 
 def _from_hdf5(file: Path) -> Dataset:
-    try:
-        import h5py
-    except ImportError as error:
-        raise SystemExit(f"{file}: h5py is needed to read it") from error
+    base, query = _parts(file, ("train", "test"))
+    import h5py  # by now known to be there
 
-    with _reading(file), h5py.File(file) as arrays:
-        base, query = _parts(file, arrays, ("train", "test"))
+    with h5py.File(file) as arrays:
         is_angular = arrays.attrs.get("distance") == "angular"
     dataset = _dataset(file.stem, base, base, query)
     if is_angular:
+        dataset.base, dataset.query = dataset.base.copy(), dataset.query.copy()  # of what the file is mapped to
         for part in (dataset.base, dataset.query):
             faiss.normalize_L2(part)
     dataset.train = dataset.base[:: max(1, len(dataset.base) // 100_000)].copy()
     return dataset
 
 
-def _parts(file: Path, arrays: Mapping[str, Any], names: tuple[str, ...]) -> list[tuple[str, np.ndarray]]:
+def _parts(file: Path, names: tuple[str, ...]) -> list[tuple[str, np.ndarray]]:
     """Return where the parts are, and the parts."""
-    missing = [name for name in names if name not in arrays]
-    if missing:
-        raise SystemExit(f"{file}: no {' and no '.join(missing)}; expected {', '.join(names)}")
-    return [(f"{file}, {name}", np.asarray(arrays[name][()])) for name in names]
-
-
-def _read_vecs(file: Path, component: str) -> np.ndarray:
-    """Map a file of rows, each after its length: Faiss's readers do not look at any length but the first."""
-    d = int(np.fromfile(file, "<i4", 1)[0])
-    rows = np.memmap(file, [("d", "<i4"), ("values", component, (d,))], mode="r")
-    if (rows["d"] != d).any():
-        raise ValueError(f"rows of other lengths than {d}")
-    return rows["values"]
-
-
-_READERS: dict[str, Callable[[Path], np.ndarray]] = {
-    ".fvecs": partial(_read_vecs, component="<f4"),
-    ".bvecs": partial(_read_vecs, component="u1"),
-    ".npy": partial(np.load, mmap_mode="r"),
-}
+    with _reading():
+        missing = sorted(set(names) - set(array_names(file)), key=names.index)
+        if missing:
+            raise SystemExit(f"{file}: no {' and no '.join(missing)}; expected {', '.join(names)}")
+        return [(f"{file}, {name}", read_array(file, name)) for name in names]
 
 
 def _from_triples(files: list[Path]) -> list[Dataset]:
-    by_name = {file.name.lower(): file for file in files if file.suffix.lower() in _READERS}
+    by_name = {file.name.lower(): file for file in files if file.suffix.lower() in _ONE_ARRAY}
     found = []
     for base in files:
         stem, suffix = base.stem.lower().removesuffix("_base"), base.suffix.lower()
-        if suffix not in _READERS or stem == base.stem.lower():
+        if suffix not in _ONE_ARRAY or stem == base.stem.lower():
             continue
         learn = by_name.get(f"{stem}_learn{suffix}") or by_name.get(f"{stem}_train{suffix}")
         query = by_name.get(f"{stem}_query{suffix}")
         if learn is None or query is None:
             missing = "learn" if learn is None else "query"
             raise SystemExit(f"{base}: found without {stem}_{missing}{suffix}; expected a folder with all three")
-        parts = []
-        for part, file in zip(PARTS, (learn, base, query), strict=True):
-            with _reading(file):
-                parts.append((f"{file}, {part}", _READERS[suffix](file)))
+        with _reading():
+            parts = [
+                (f"{file}, {part}", read_array(file)) for part, file in zip(PARTS, (learn, base, query), strict=True)
+            ]
         found.append(_dataset(base.stem[: len(stem)], *parts))
     return found
 
