@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from faiss_prh.evaluation import table
 
 NO_FIGURE = "\N{EN DASH}"
 
@@ -21,9 +21,7 @@ class Options:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(cell) for cell in column) for column in zip(header, *rows, strict=True)]
-    for row in (header, ["-" * width for width in widths], *rows):
-        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)), flush=True)
+    print(table(header, rows), flush=True)
 
 
 def versus(ratio: float, target: float | None, *, at_most: bool = False) -> str:
@@ -42,8 +40,3 @@ def save(output: Path | None, name: str, results: Any, figure: Any) -> None:
     (output / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
     figure.savefig(output / f"{name}.png", dpi=150, bbox_inches="tight")
     print(f"\nWritten: {output / name}.json and .png")
-
-
-def recall(found: np.ndarray, truth: np.ndarray) -> float:
-    """Return the share of the true neighbours that is among what was found."""
-    return float(np.mean([np.isin(true, mine).mean() for mine, true in zip(found, truth, strict=True)]))

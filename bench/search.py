@@ -1,7 +1,7 @@
 """Search and adding beside raw binary indexes; recall and speed of PRH, ITQ and RaBitQ, with and without re-ranking."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -12,8 +12,9 @@ from tqdm import tqdm
 
 import faiss_prh
 from bench.datasets import Dataset, load_suitable, synthetic
-from bench.report import Options, print_table, recall, save, versus
+from bench.report import Options, print_table, save, versus
 from bench.timing import interleaved, paired
+from faiss_prh.evaluation import Point, draw, recall, search_settings, stored_bytes
 
 K = 10
 SHORTLIST = 10
@@ -72,17 +73,6 @@ def overhead(quick: bool) -> None:
     print_table(["index", "add", "by hand", "ratio", "search 1000", "raw", "ratio"], rows)
 
 
-@dataclass
-class Point:
-    """One way to search."""
-
-    index: str
-    setting: str
-    recall: float
-    queries_per_second: float
-    bytes_per_vector: float
-
-
 def table(dataset: Dataset, quick: bool) -> list[Point]:
     """Measure and print every way to search a data set."""
     print(f"\n{dataset.name}: {len(dataset.base)} vectors of {dataset.d} dimensions, {len(dataset.query)} queries.")
@@ -130,41 +120,28 @@ def indexes(dataset: Dataset, quick: bool) -> Iterator[tuple[str, Any, float]]:
 
 
 def filled(index: Any, dataset: Dataset) -> tuple[Any, float]:
-    empty = len(faiss_prh.serialize_index(index))
+    empty = stored_bytes(index)
     index.add(dataset.base)
-    return index, (len(faiss_prh.serialize_index(index)) - empty) / len(dataset.base)
+    return index, (stored_bytes(index) - empty) / len(dataset.base)
 
 
 def settings(index: Any, xq: np.ndarray, quick: bool) -> dict[str, Callable[[], Any]]:
     """Return the ways to search an index, by name."""
     if hasattr(index, "k_factor"):
         index.k_factor = SHORTLIST
-    inner = getattr(index, "index", index)
-    if isinstance(inner, faiss.Index):
-        inner = faiss.downcast_index(inner)
-    if hasattr(inner, "nprobe"):
-        holder, name, values = inner, "nprobe", (4,) if quick else (1, 4, 16, 64)
-    elif hasattr(inner, "hnsw"):
-        holder, name, values = inner.hnsw, "efSearch", (64,) if quick else (16, 64, 256)
-    else:
-        return {"": partial(index.search, xq, K)}
 
-    def search_with(value: int) -> Any:
-        setattr(holder, name, value)
+    def search_with(choose: Callable[[], None]) -> Any:
+        choose()
         return index.search(xq, K)
 
-    return {f"{name} {value}": partial(search_with, value) for value in values}
+    ways = {name: partial(search_with, choose) for name, choose in search_settings(index, K).items()}
+    return dict(list(ways.items())[-2:-1] or ways) if quick else ways  # a middling one
 
 
 def plot(results: dict[str, list[Point]]) -> Any:
     """Draw recall against speed, a panel for each data set."""
     figure, panels = plt.subplots(1, len(results), figsize=(7 * len(results), 5), squeeze=False)
     for panel, (name, points) in zip(panels[0], results.items(), strict=True):
-        for index in dict.fromkeys(point.index for point in points):
-            curve = [point for point in points if point.index == index]
-            style = {"P": "o-", "I": "s--", "R": "^:"}[index[0]]
-            panel.plot([p.recall for p in curve], [p.queries_per_second for p in curve], style, label=index, ms=4)
-        panel.set(title=name, xlabel=f"recall, {K} of {K}", ylabel="queries per second", yscale="log")
-        panel.grid(alpha=0.3)
+        draw(panel, points, name, K)
     panels[0][-1].legend(fontsize=7, bbox_to_anchor=(1.02, 1), loc="upper left")
     return figure

@@ -2,14 +2,13 @@
 
 import os
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import faiss
 from threadpoolctl import threadpool_limits
 
-WARM_UP_SECONDS = 0.3
+from faiss_prh.evaluation import seconds, warm_seconds
 
 
 @contextmanager
@@ -34,24 +33,13 @@ def interleaved(rivals: dict[str, Callable[[], object]], repeats: int) -> dict[s
     """
     Return the median seconds of each rival, run in turn so that a busy machine is so for all of them.
 
-    What the rival before leaves behind (threads of OpenMP and OpenBLAS that go on spinning, freed memory) slows the
-    next one for up to some tenths of a second; so each is run that long before it is timed.
+    Each is run for some tenths of a second before it is timed.
     """
-    seconds: dict[str, list[float]] = {name: [] for name in rivals}
+    times: dict[str, list[float]] = {name: [] for name in rivals}
     for _ in range(repeats):
         for name, run in rivals.items():
-            elapsed = warm_up = _timed(run)
-            while warm_up < WARM_UP_SECONDS:
-                elapsed = _timed(run)
-                warm_up += elapsed
-            seconds[name].append(elapsed)
-    return {name: statistics.median(times) for name, times in seconds.items()}
-
-
-def _timed(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
+            times[name].append(warm_seconds(run))
+    return {name: statistics.median(found) for name, found in times.items()}
 
 
 def paired(first: Callable[[], object], second: Callable[[], object], repeats: int) -> tuple[float, float, float]:
@@ -63,9 +51,9 @@ def paired(first: Callable[[], object], second: Callable[[], object], repeats: i
     first_seconds, second_seconds = [], []
     for repeat in range(repeats + 1):
         if repeat % 2:
-            after, before = _timed(second), _timed(first)
+            after, before = seconds(second), seconds(first)
         else:
-            before, after = _timed(first), _timed(second)
+            before, after = seconds(first), seconds(second)
         if repeat:  # once to warm up
             first_seconds.append(before)
             second_seconds.append(after)

@@ -278,7 +278,8 @@ def test_other_bits_and_trivial_recalls_are_marked(capsys):
 
 @pytest.mark.usefixtures("extras")
 def test_cost_of_high_dimension(monkeypatch, tmp_path, capsys):
-    from bench import highdim, timing
+    from bench import highdim
+    from faiss_prh import evaluation
 
     def slow_to_make(d, seed):
         time.sleep(0.05)
@@ -286,7 +287,7 @@ def test_cost_of_high_dimension(monkeypatch, tmp_path, capsys):
 
     srr = highdim.srr
     monkeypatch.setattr(highdim, "srr", slow_to_make)
-    monkeypatch.setattr(timing, "WARM_UP_SECONDS", 0)
+    monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
     monkeypatch.setattr(highdim, "high_dimensional", lambda options: [datasets.synthetic(200, 50, 60, 5)])
     run_main(monkeypatch, "highdim", "--quick", "--output", tmp_path)
     printed = capsys.readouterr().out
