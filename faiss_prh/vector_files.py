@@ -250,5 +250,17 @@ def _check_claim(path: Path, size: int, stored: int) -> None:
     """Refuse an array that is larger than what is stored of it can be, or than the memory of this machine."""
     if size > _MOST_EXPANSION * stored:
         raise ValueError("more values than there can be")
-    if size > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"):
+    if size > memory_bytes():
         raise VectorFileError(f"{path}: {size} bytes when unpacked, more than this machine's memory")
+
+
+def memory_bytes() -> int:
+    """
+    Return the size of this machine's memory.
+
+    Examples
+    --------
+    >>> memory_bytes() > 1 << 20
+    True
+    """
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

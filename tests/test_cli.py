@@ -1,14 +1,221 @@
+"""The command line: what it makes, what it refuses and how, and that an interrupt leaves files whole."""
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import tracemalloc
+
+import faiss
+import numpy as np
 import pytest
 
-from faiss_prh import demo
+import faiss_prh
+from faiss_prh import commands, demo, evaluation, inspection
 from faiss_prh.cli import main
+from faiss_prh.transform import PRHTransform
+
+D = 16
+RNG = np.random.default_rng(0)
+MIX = RNG.normal(size=(D, D))
+TRAIN, BASE, QUERY = ((RNG.normal(size=(n, D)) @ MIX).astype("f4") for n in (600, 1500, 20))
+RUN = "import sys; from faiss_prh.cli import main; sys.exit(main())"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with vectors, a transform and an index."""
+    monkeypatch.chdir(tmp_path)
+    for name, x in {"t": TRAIN, "b": BASE, "q": QUERY, "narrow": BASE[:, :12]}.items():
+        np.save(f"{name}.npy", x)
+    (tmp_path / "m.prh").write_bytes(PRHTransform.random(D).to_bytes())
+    index = faiss_prh.IndexBinaryPreTransform(PRHTransform.random(D), faiss.IndexBinaryFlat(D))
+    index.add(BASE)
+    faiss_prh.write_index(index, "i.prh")
+    return tmp_path
+
+
+def succeed(capsys, *arguments):
+    assert main(arguments) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    return printed.out
+
+
+def refuse(capsys, arguments, code):
+    """Return what a refusal says, which is one line."""
+    try:
+        returned = main(arguments)
+    except SystemExit as stopped:
+        returned = stopped.code
+    printed = capsys.readouterr()
+    assert (returned, printed.out) == (code, "")
+    assert printed.err.startswith("faiss-prh: ")
+    assert printed.err.count("\n") == 1
+    return printed.err.removeprefix("faiss-prh: ").rstrip("\n")
+
+
+# What the commands make
+
+
+@pytest.mark.parametrize("factory", ["PRH,BIVF8", "PCA8,PRH,BFlat,RAsym", "PCA8,PRH,PQ4x4", "PRH,IVF4,Flat", "Flat"])
+def test_build_add_and_search_do_what_the_library_does(factory, folder, capsys):
+    succeed(capsys, "build", "--factory", factory, "--train", "t.npy", "--add", "b.npy", "q.npy", "-o", "new.prh")
+    said = json.loads(succeed(capsys, "add", "new.prh", "b.npy", "--json"))
+    assert (said["added"], said["vectors"]) == (1500, 3020)
+    assert "5 neighbours of 20 queries" in succeed(capsys, "search", "new.prh", "q.npy", "-k", "5", "-o", "r.npz")
+
+    index = faiss_prh.index_factory(D, factory)
+    index.train(TRAIN)
+    for x in (BASE, QUERY, BASE):
+        index.add(x)
+    distances, ids = index.search(QUERY, 5)
+    results = np.load("r.npz")
+    np.testing.assert_array_equal(results["ids"], ids)
+    np.testing.assert_array_equal(results["distances"], distances)
+
+
+def test_search_takes_nprobe_and_k_factor(folder, capsys):
+    index = faiss_prh.index_factory(D, "PRH,BIVF8,RFlat")
+    index.train(TRAIN)
+    index.add(BASE)
+    faiss_prh.write_index(index, "new.prh")
+    for nprobe, k_factor in ((1, 1), (4, 20), (100, 20)):
+        options = ["--nprobe", str(nprobe), "--k-factor", str(k_factor)]
+        succeed(capsys, "search", "new.prh", "q.npy", "-k", "7", "-o", "r.npz", *options)
+        index.index.nprobe, index.k_factor = min(nprobe, 8), k_factor
+        np.testing.assert_array_equal(np.load("r.npz")["ids"], index.search(QUERY, 7)[1])
+
+
+@pytest.mark.parametrize(("bits", "dtype"), [(None, "f4"), (13, "f8")])
+def test_train_and_encode(bits, dtype, folder, capsys):
+    np.save("b.npy", BASE.astype(dtype))
+    size = [] if bits is None else ["--bits", str(bits)]
+    assert f"{D} dimensions to {bits or D} bits" in succeed(capsys, "train", "t.npy", "-o", "new.prh", *size)
+    prh = PRHTransform.from_bytes((folder / "new.prh").read_bytes())
+    assert prh.rotation.layers
+    signs = prh.apply(BASE.astype(dtype)) >= 0
+    for bitorder in ("little", "big"):
+        succeed(capsys, "encode", "new.prh", "b.npy", "--bitorder", bitorder, "-o", "codes.npy")
+        np.testing.assert_array_equal(np.load("codes.npy"), np.packbits(signs, axis=1, bitorder=bitorder))
+
+
+def test_encoding_takes_no_memory_for_the_file(folder, capsys):
+    np.save("b.npy", np.zeros((400_000, D), "f4"))
+    tracemalloc.start()
+    try:
+        succeed(capsys, "encode", "m.prh", "b.npy", "-o", "codes.npy")
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
+    assert np.load("codes.npy", mmap_mode="r").shape == (400_000, 2)
+
+
+def test_seed_and_threads(folder, capsys, thread_count):
+    thread_count(2)
+    succeed(
+        capsys, "build", "--factory", "PRH,LSH", "--train", "t.npy", "-o", "new.prh", "--seed", "7", "--threads", "1"
+    )
+    assert faiss.omp_get_max_threads() == 1
+    assert inspection.transforms_of(faiss_prh.read_index("new.prh"))[0].parameters.seed == 7
+    succeed(capsys, "train", "t.npy", "-o", "new.prh", "--seed", "8")
+    assert PRHTransform.from_bytes((folder / "new.prh").read_bytes()).parameters.seed == 8
+
+
+def test_info(folder, capsys):
+    said = json.loads(succeed(capsys, "info", "i.prh", "--json"))
+    assert said["prh"][0]["d_in"] == D
+    assert said["prh"][0]["variance_kept"] is None  # it was never trained
+    expected = {"factory": "PRH,BFlat", "dimensions": D, "bits": D, "vectors": 1500, "is_trained": True}
+    assert expected.items() <= said.items()
+    assert said["bytes"] == os.path.getsize("i.prh")
+    text = succeed(capsys, "info", "i.prh")
+    assert "factory: PRH,BFlat\n" in text
+    assert "  rotations: 32 in 4 layers" in text
+
+    said = json.loads(succeed(capsys, "info", "m.prh", "--json"))
+    assert {"type": "PRHTransform", "dimensions": D, "bits": D, "is_trained": True}.items() <= said.items()
+    (folder / "m.prh").write_bytes(PRHTransform(D, 8).to_bytes())
+    assert "bits: 8\nis trained: False\n" in succeed(capsys, "info", "m.prh")
+
+
+@pytest.mark.parametrize(
+    "string",
+    [
+        "PRH,BFlat", "IDMap,PRH8,BFlat", "IDMap2,PRH,BIVF4,RAsym", "PRH(3,2,0.5),BHNSW8", "PRH8(3,1,0),BHash4",
+        "PCA8,PRH,BHash2x4", "PCAR8,PRH,BIVF4_HNSW8", "PCAW8,ITQ8,BFlat,RFlat", "L2norm,RR16,PRH,BFlat,Refine(SQ8)",
+        "PRH,Flat", "PCA8,PRH,PQ4x4", "IDMap,PRH,IVF4,Flat,RFlat", "PRH,HNSW8", "PRH,LSH", "IVF4,SQ8",
+    ],
+)  # fmt: skip
+def test_factory_strings_come_back(string):
+    index = faiss_prh.index_factory(D, string)
+    assert inspection.factory_string(index) == string
+    index.train(TRAIN)
+    assert inspection.factory_string(faiss_prh.clone_index(index)) == string
+
+
+def test_what_no_string_makes_is_named_by_its_class():
+    assert inspection.factory_string(faiss_prh.index_factory(D, "OPQ4_8,PRH,BFlat")) == "OPQ4_8,PRH,BFlat"
+    linear = faiss.LinearTransform(D, 8)
+    index = faiss_prh.IndexBinaryPreTransform(linear, faiss.IndexBinaryFlat(8))
+    assert inspection.factory_string(index) == "LinearTransform8,BFlat"
+    assert inspection.factory_string(faiss.IndexBinaryFlat(D)) == "BFlat"
+
+
+def test_an_id_map_that_no_string_asked_for_is_not_in_it():
+    index = faiss_prh.index_factory(D, "PRH,BIVF4,RFlat")
+    index.train(TRAIN)
+    index.add_with_ids(BASE, np.arange(len(BASE)) + 7)
+    assert inspection.factory_string(faiss_prh.clone_index(index)) == "PRH,BIVF4,RFlat"
+
+
+def test_eval(folder, capsys, monkeypatch):
+    monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
+    files = ["--train", "t.npy", "--base", "b.npy", "--query", "q.npy"]
+    factories = ["PRH,BIVF8", "PRH,BHNSW8", "Flat"]
+    given = [word for factory in factories for word in ("--factory", factory)]
+    rows = json.loads(succeed(capsys, "eval", *given, *files, "--json"))
+    settings = [("PRH,BIVF8", "nprobe 1"), ("PRH,BIVF8", "nprobe 4"), ("PRH,BHNSW8", "efSearch 100")]
+    settings += [("PRH,BHNSW8", "efSearch 256"), ("Flat", "")]
+    assert [(row["factory"], row["setting"]) for row in rows] == settings
+
+    truth = np.argsort(((QUERY[:, None] - BASE.astype(float)) ** 2).sum(axis=2), axis=1)[:, :10]
+    index = faiss_prh.index_factory(D, "PRH,BIVF8")
+    index.train(TRAIN)
+    index.add(BASE)
+    index.index.nprobe = 4
+    ids = index.search(QUERY, 100)[1]
+    for k in (10, 100):
+        expected = np.mean([len(set(mine[:k]) & set(true)) / 10 for mine, true in zip(ids, truth, strict=True)])
+        assert rows[1][f"recall_at_{k}"] == pytest.approx(expected)
+    assert rows[1]["file_bytes"] == len(faiss_prh.serialize_index(index))
+    assert rows[1]["bytes_per_vector"] == pytest.approx(10, abs=0.1)  # 2 of the code, 8 of the id
+    assert (rows[-1]["recall_at_10"], rows[-1]["bytes_per_vector"]) == (1, 4 * D)
+    assert all(row[name] > 0 for row in rows for name in ("train_seconds", "add_seconds", "milliseconds_per_query"))
+    assert "10-recall@10" in succeed(capsys, "eval", "--factory", "Flat", *files)
+
+
+def test_eval_plots(folder, capsys, monkeypatch):
+    pytest.importorskip("matplotlib", reason="an extra")
+    monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
+    files = ["--factory", "PRH,IVF4,Flat", "--train", "t.npy", "--base", "b.npy", "--query", "q.npy"]
+    succeed(capsys, "eval", *files, "--plot", "out.png")
+    assert (folder / "out.png").read_bytes().startswith(b"\x89PNG")
+    assert "expected a name that ends in .png" in refuse(capsys, ["eval", *files, "--plot", "out.txt"], 2)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert refuse(capsys, ["eval", *files, "--plot", "out.png"], 2) == "--plot: matplotlib is needed to draw"
 
 
 def test_demo_prints_one_table(capsys, monkeypatch):
     small = demo.comparison(d=16, n_train=500, n_base=800, n_queries=20)
     monkeypatch.setattr(demo, "comparison", lambda: small)
-    main(["demo"])
-    printed = capsys.readouterr().out
+    printed = succeed(capsys, "demo")
     table = [line.split() for line in printed.splitlines() if line.startswith(("PRH  ", "ITQ"))]
     assert [row[0] for row in table] == ["PRH", "ITQ"]
     for row in table:
@@ -16,9 +223,209 @@ def test_demo_prints_one_table(capsys, monkeypatch):
         assert 0 < recall_at_10 <= recall_at_100 <= 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["demo", "--nonsense"]])
-def test_mistakes_are_one_line_and_exit_code_2(arguments, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(arguments)
-    assert stopped.value.code == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith("faiss-prh: error: ")
+# What they refuse
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("", "the following arguments are required: command"),
+        ("nonsense", "invalid choice: 'nonsense'"),
+        ("demo --nonsense", "unrecognized arguments: --nonsense"),
+        ("build --factory PRH,BFlat -o new.prh", "the following arguments are required: --train"),
+        ("search i.prh q.npy -k 0 -o r.npz", "argument -k: expected a number from 1"),
+        ("search i.prh q.npy -k ten -o r.npz", "argument -k: expected a number from 1"),
+        ("search i.prh q.npy --k-factor nan -o r.npz", "argument --k-factor: expected a number from 1"),
+        ("train t.npy --bits -8 -o m.prh", "argument --bits: expected a number from 1"),
+        ("train t.npy --seed 99999999999999999999 -o m.prh", "argument --seed: expected a number from 0"),
+        ("search i.prh q.npy --nprobe 4 -o r.npz", "--nprobe: i.prh has no inverted lists"),
+        ("search i.prh q.npy --k-factor 4 -o r.npz", "--k-factor: i.prh does not rank its results again"),
+        ("search i.prh q.npy -k 2000000000 -o r.npz", "-k 2000000000: the results do not fit into memory"),
+        ("search i.prh q.npy -o r.npy", "r.npy: results go into an .npz file"),
+        ("encode m.prh b.npy -o codes", "codes: codes go into an .npy file"),
+        ("build --factory PRH,BNope --train t.npy -o new.prh", "--factory PRH,BNope: 'BNope' is no binary index"),
+        ("build --factory Nope --train t.npy -o new.prh", "could not parse index string Nope"),
+        ("build --factory BFlat --train t.npy -o new.prh", "--factory BFlat: it takes codes, not vectors"),
+        ("build --factory IDMap,PRH,BFlat --train t.npy -o new.prh", "an IDMap needs ids"),
+        ("build --factory PRH,BIVF601 --train t.npy -o new.prh", "more lists than the 600 training vectors"),
+        ("build --factory PRH,IVF999999999M,Flat --train t.npy -o new.prh", "more lists than the 600 training"),
+    ],
+)
+def test_wrong_usage(command, says, folder, capsys, monkeypatch):
+    monkeypatch.setattr(commands, "_train", None)  # nothing long may begin
+    assert says in refuse(capsys, command.split(), 2)
+
+
+FLAT = "--factory PRH,BFlat --train t.npy"
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("info none.prh", "none.prh: No such file or directory"),
+        ("info .", ".: Is a directory"),
+        ("info b.npy", "b.npy: this is not an index file of faiss-prh"),
+        ("info empty.prh", "empty.prh: this is not an index file of faiss-prh"),
+        ("info damaged.prh", "damaged.prh: a damaged index file: a checksum does not match"),
+        ("info damaged_m.prh", "damaged_m.prh: a damaged PRHTransform: its checksum does not match"),
+        ("add m.prh b.npy", "m.prh: a transform, not an index"),
+        ("add i.prh narrow.npy", "narrow.npy: expected 16 columns, not 12"),
+        ("add i.prh q.npy none.npy", "none.npy: No such file or directory"),
+        ("add i.prh q.npy nan.npy", "nan.npy: vector 1234 has a non-finite value"),
+        ("add i.prh empty.npy", "empty.npy: damaged, or no .npy file of numbers"),
+        ("add i.prh .", ".: expected a .npy, .npz, .fvecs, .bvecs or .hdf5 file"),
+        ("add untrained.prh b.npy", "untrained.prh: an index that is not trained"),
+        ("add codes.prh b.npy", "codes.prh: an index of codes, not of vectors"),
+        ("search i.prh narrow.npy -o r.npz", "narrow.npy: expected 16 columns, not 12"),
+        ("search float.prh nan.npy -o r.npz", "nan.npy: vector 1234 has a non-finite value"),
+        ("encode i.prh b.npy -o codes.npy", "i.prh: not a transform, as `faiss-prh train` writes it"),
+        ("encode untrained_m.prh b.npy -o codes.npy", "untrained_m.prh: a transform that is not trained"),
+        ("encode m.prh narrow.npy -o codes.npy", "narrow.npy: expected 16 columns, not 12"),
+        ("encode m.prh nan.npy -o codes.npy", "nan.npy: vector 1234 has a non-finite value"),
+        ("encode m.prh b.npy -o b.npy", "b.npy: the output would replace an input"),
+        ("encode m.prh b.npy -o full.npy", "full.npy: No space left on device"),
+        (f"build {FLAT} --add narrow.npy -o new.prh", "narrow.npy: expected 16 columns, not 12"),
+        (f"build {FLAT} -o none/new.prh", "none/new.prh: No such file or directory"),
+        (f"build {FLAT} -o .", ".: Is a directory"),
+        (f"build {FLAT} -o t.npy", "t.npy: the output would replace an input"),
+        (f"build {FLAT} -o {'x' * 300}", f"{'x' * 300}: File name too long"),
+        (f"eval {FLAT} --base few.npy --query q.npy", "few.npy: expected at least 10 vectors, not 9"),
+        (f"eval {FLAT} --base b.npy --query nan.npy", "nan.npy: vector 1234 has a non-finite value"),
+    ],
+)  # fmt: skip
+def test_failures(command, says, folder, capsys, monkeypatch):
+    damaged = bytearray((folder / "i.prh").read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (folder / "damaged.prh").write_bytes(damaged)
+    damaged = bytearray((folder / "m.prh").read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (folder / "damaged_m.prh").write_bytes(damaged)
+    for name in ("empty.prh", "empty.npy"):
+        (folder / name).touch()
+    faiss_prh.write_index(faiss_prh.index_factory(D, "PRH,BFlat"), "untrained.prh")
+    faiss_prh.write_index(faiss.IndexBinaryFlat(D), "codes.prh")
+    faiss_prh.write_index(faiss.IndexFlatL2(D), "float.prh")
+    (folder / "untrained_m.prh").write_bytes(PRHTransform(D).to_bytes())
+    (folder / "full.npy").symlink_to("/dev/full")
+    np.save("few.npy", BASE[:9])
+    bad = BASE.copy()
+    bad[1234, 5] = np.nan
+    np.save("nan.npy", bad)
+    before = {path: digest(path) for path in folder.iterdir() if path.is_file()}
+    monkeypatch.setattr(commands, "_train", None)  # nothing long may begin
+
+    assert refuse(capsys, command.split(), 1) == says
+    assert {path: digest(path) for path in folder.iterdir() if path.is_file()} == before
+
+
+def digest(path):
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("factory", ["PRH,BFlat", "PCA8,PRH,Flat", "ITQ8,BFlat"])
+def test_training_on_nan(factory, folder, capsys):
+    np.save("t.npy", np.where(np.arange(600)[:, None] == 77, np.inf, TRAIN))
+    command = ["build", "--factory", factory, "--train", "t.npy", "-o", "new.prh"]
+    assert refuse(capsys, command, 1) == "t.npy: vector 77 has a non-finite value"
+
+
+def test_what_training_says_is_one_line_with_the_file(folder, capsys):
+    np.save("t.npy", TRAIN[:5])
+    command = ["build", "--factory", "PRH,PQ4x4", "--train", "t.npy", "-o", "new.prh"]
+    message = refuse(capsys, command, 1)
+    assert message.startswith("t.npy: ")
+    assert "Error in" not in message
+
+
+def test_a_name_from_a_file_cannot_write_on_the_terminal(folder, capsys):
+    np.savez("x.npz", **{"a\x1b[2J\n": BASE, "b": BASE})
+    assert refuse(capsys, ["add", "i.prh", "x.npz"], 1).startswith("x.npz: it holds a?[2J")
+
+
+@pytest.mark.parametrize("failing", ["write", "sync"])
+def test_a_full_disk_leaves_the_old_index(failing, folder, capsys, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if failing == "sync":
+        monkeypatch.setattr(os, "fsync", full)
+    else:
+        monkeypatch.setattr(commands, "write_index", full)
+    before = digest(folder / "i.prh")
+    names = set(os.listdir())
+    assert refuse(capsys, ["add", "i.prh", "b.npy"], 1) == "i.prh: No space left on device"
+    assert (digest(folder / "i.prh"), set(os.listdir())) == (before, names)
+
+
+def test_without_tqdm_nothing_is_drawn(folder, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    assert "now 3000" in succeed(capsys, "add", "i.prh", "b.npy")
+
+
+# Processes
+
+
+def start(code, *arguments, **options):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment, text=True, **options)
+
+
+ANNOUNCED = """
+import hashlib, sys
+from faiss_prh import cli, commands, index
+
+def announced(files, title, batches=commands.batches):
+    for number, batch in enumerate(batches(files, title)):
+        if number == 1:
+            print("running", flush=True)
+        yield batch
+
+def endless(self, x):
+    print("running", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # native, and for many minutes
+
+commands.batches = announced
+if sys.argv[1] == "build":
+    index.IndexBinaryPreTransform.train = endless
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.parametrize("command", ["add h.prh many.npy", "build --factory PRH,BFlat --train t.npy -o h.prh"])
+def test_an_interrupt_leaves_the_old_index(command, folder):
+    index = faiss_prh.IndexBinaryPreTransform(PRHTransform.random(D), faiss.IndexBinaryHNSW(D, 64))
+    index.index.hnsw.efConstruction = 400
+    faiss_prh.write_index(index, "h.prh")
+    np.save("many.npy", RNG.normal(size=(400_000, D)).astype("f4"))
+    before, names = digest(folder / "h.prh"), set(os.listdir())
+    process = start(ANNOUNCED, *command.split(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline() == "running\n"
+    process.send_signal(signal.SIGINT)
+    try:
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, out, err) == (130, "", "faiss-prh: interrupted\n")
+    assert (digest(folder / "h.prh"), set(os.listdir())) == (before, names)
+
+
+def test_a_reader_that_goes_away_is_no_traceback(folder):
+    reading, writing = os.pipe()
+    os.close(reading)
+    process = start(RUN, "info", "i.prh", stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    assert process.communicate()[1] == ""
+    assert process.returncode == 1
+
+
+def test_a_terminal_shows_a_bar_with_a_rate(folder):
+    pytest.importorskip("tqdm", reason="an extra")
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = start(RUN, "add", "i.prh", "b.npy", stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    assert "now 3000" in process.communicate()[0]
+    shown = os.read(ours, 10_000).decode()
+    os.close(ours)
+    assert "adding" in shown
+    assert "vectors/s" in shown
