@@ -176,7 +176,8 @@ class _Parser(argparse.ArgumentParser):
 
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename or 'standard output'}: {error.strerror}"
+        where = "standard output" if error.filename is None else str(error.filename) or "''"
+        return f"{where}: {error.strerror}"
     return _FROM_FAISS.sub("", str(error)) or ("not enough memory" if isinstance(error, MemoryError) else repr(error))
 
 

@@ -43,7 +43,10 @@ def train(source: str, bits: int | None, output: str, seed: int | None) -> Repor
     """Train a PRHTransform, and write its bytes."""
     check_output(output, [source])
     vectors = read_vectors(source)
-    prh = PRHTransform(vectors.shape[1], bits)
+    try:
+        prh = PRHTransform(vectors.shape[1], bits)
+    except ValueError as error:
+        raise UsageError(f"{source} to {bits or vectors.shape[1]} bits: {error}") from error
     _seed([prh], seed)
     taken = _train(prh, source, vectors)
     with written(output) as file:

@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import signal
 import struct
 import subprocess
@@ -237,6 +238,7 @@ def test_demo_prints_one_table(capsys, monkeypatch):
         ("search i.prh q.npy -k ten -o r.npz", "argument -k: expected a number from 1"),
         ("search i.prh q.npy --k-factor nan -o r.npz", "argument --k-factor: expected a number from 1"),
         ("train t.npy --bits -8 -o m.prh", "argument --bits: expected a number from 1"),
+        ("train t.npy --bits 2000000 -o m.prh", "t.npy to 2000000 bits: d_out must be from 1 to 1048576"),
         ("train t.npy --seed 99999999999999999999 -o m.prh", "argument --seed: expected a number from 0"),
         ("search i.prh q.npy --nprobe 4 -o r.npz", "--nprobe: i.prh has no inverted lists"),
         ("search i.prh q.npy --k-factor 4 -o r.npz", "--k-factor: i.prh does not rank its results again"),
@@ -247,12 +249,14 @@ def test_demo_prints_one_table(capsys, monkeypatch):
         ("build --factory Nope --train t.npy -o new.prh", "could not parse index string Nope"),
         ("build --factory BFlat --train t.npy -o new.prh", "--factory BFlat: it takes codes, not vectors"),
         ("build --factory IDMap,PRH,BFlat --train t.npy -o new.prh", "an IDMap needs ids"),
+        ("add ids.prh b.npy", "ids.prh: an IDMap needs ids"),
         ("build --factory PRH,BIVF601 --train t.npy -o new.prh", "more lists than the 600 training vectors"),
         ("build --factory PRH,IVF999999999M,Flat --train t.npy -o new.prh", "more lists than the 600 training"),
     ],
 )
 def test_wrong_usage(command, says, folder, capsys, monkeypatch):
     monkeypatch.setattr(commands, "_train", None)  # nothing long may begin
+    faiss_prh.write_index(faiss.IndexIDMap(faiss.IndexFlatL2(D)), "ids.prh")
     assert says in refuse(capsys, command.split(), 2)
 
 
@@ -264,6 +268,7 @@ FLAT = "--factory PRH,BFlat --train t.npy"
     [
         ("info none.prh", "none.prh: No such file or directory"),
         ("info .", ".: Is a directory"),
+        ("info ''", "'': No such file or directory"),
         ("info b.npy", "b.npy: this is not an index file of faiss-prh"),
         ("info empty.prh", "empty.prh: this is not an index file of faiss-prh"),
         ("info damaged.prh", "damaged.prh: a damaged index file: a checksum does not match"),
@@ -314,7 +319,7 @@ def test_failures(command, says, folder, capsys, monkeypatch):
     before = {path: digest(path) for path in folder.iterdir() if path.is_file()}
     monkeypatch.setattr(commands, "_train", None)  # nothing long may begin
 
-    assert refuse(capsys, command.split(), 1) == says
+    assert refuse(capsys, shlex.split(command), 1) == says
     assert {path: digest(path) for path in folder.iterdir() if path.is_file()} == before
 
 
