@@ -19,13 +19,14 @@ _FROM_FAISS = re.compile(r"Error in .*? at \S+:\d+: ", re.DOTALL)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, 1 for a failure, 2 for wrong usage, 130 if interrupted."""
-    given = _parser().parse_args(arguments)
     with _noting_interrupts() as interrupted:
         try:
-            code = _run(given)
-            if sys.stdout is not None:  # closed, as with >&-
-                sys.stdout.flush()
-            return code
+            try:
+                _run(_parser().parse_args(arguments))
+            finally:  # here, and not when Python ends: also after --help
+                if sys.stdout is not None:  # closed, as with >&-
+                    sys.stdout.flush()
+            return 0
         except KeyboardInterrupt:
             return _refused("interrupted", 130)
         except BrokenPipeError:  # whoever read has had enough
@@ -39,13 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _refused(_reason(error), 2 if type(error).__name__ == "UsageError" else 1)
 
 
-def _run(given: argparse.Namespace) -> int:
+def _run(given: argparse.Namespace) -> None:
     # After the arguments, so that a mistake in them is answered at once.
     if given.command == "demo":
         from . import demo
 
         print(demo.comparison())
-        return 0
+        return
 
     import faiss
 
@@ -55,7 +56,6 @@ def _run(given: argparse.Namespace) -> int:
         faiss.omp_set_num_threads(min(given.threads, os.cpu_count() or 1))
     report = given.run(commands, given)
     print(json.dumps(report.facts, allow_nan=False) if given.json else report.text)
-    return 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -371,7 +371,7 @@ def test_without_tqdm_nothing_is_drawn(folder, capsys, monkeypatch):
 
 
 def start(code, *arguments, **options):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": ""}  # output buffered, as it usually is
     return subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment, text=True, **options)
 
 
@@ -414,10 +414,30 @@ def test_an_interrupt_leaves_the_old_index(command, folder):
     assert (digest(folder / "h.prh"), set(os.listdir())) == (before, names)
 
 
-def test_a_reader_that_goes_away_is_no_traceback(folder):
+def test_an_interrupt_inside_faiss_is_one(folder, capsys, monkeypatch):
+    def search_in_cpp(*arguments):
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise RuntimeError("computation interrupted")
+
+    monkeypatch.setattr(commands, "search", search_in_cpp)
+    assert refuse(capsys, ["search", "i.prh", "q.npy", "-o", "r.npz"], 130) == "interrupted"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("command", ["info i.prh", "--help"])
+def test_a_full_disk_under_standard_output(command, folder):
+    with open("/dev/full", "w") as full:
+        process = start(RUN, *command.split(), stdout=full, stderr=subprocess.PIPE)
+    assert process.communicate()[1] == "faiss-prh: standard output: No space left on device\n"
+    assert process.returncode == 1
+
+
+@pytest.mark.parametrize("command", ["info i.prh", "--help"])
+def test_a_reader_that_goes_away_is_no_traceback(command, folder):
     reading, writing = os.pipe()
     os.close(reading)
-    process = start(RUN, "info", "i.prh", stdout=writing, stderr=subprocess.PIPE)
+    process = start(RUN, *command.split(), stdout=writing, stderr=subprocess.PIPE)
     os.close(writing)
     assert process.communicate()[1] == ""
     assert process.returncode == 1
