@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import threading
@@ -65,7 +66,15 @@ def batches(files: Sequence[tuple[str, Array]], title: str) -> Iterator[npt.NDAr
                 batch = as_float32(vectors[first : first + step])
                 check_finite(source, batch, first)
                 yield batch
+                _forget(vectors)
                 advance(len(batch))
+
+
+def _forget(vectors: Array) -> None:
+    """Take what was read of a mapped file out of this process, which would otherwise seem to hold all of it."""
+    mapped = getattr(vectors, "_mmap", None)
+    if mapped is not None:
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def check_finite(source: str, vectors: npt.NDArray[np.float32], first: int = 0) -> None:

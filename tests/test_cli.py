@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shlex
 import signal
 import struct
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import termios
 import tracemalloc
+from pathlib import Path
 
 import faiss
 import numpy as np
@@ -107,7 +109,17 @@ def test_train_and_encode(bits, dtype, folder, capsys):
         np.testing.assert_array_equal(np.load("codes.npy"), np.packbits(signs, axis=1, bitorder=bitorder))
 
 
-def test_encoding_takes_no_memory_for_the_file(folder, capsys):
+def test_encoding_takes_no_memory_for_the_file(folder, capsys, monkeypatch):
+    def mapped_kilobytes():
+        status = Path("/proc/self/status").read_text()
+        return int(re.search(r"RssFile:\s*(\d+)", status)[1])
+
+    def noted(*arguments, encode=PRHTransform.encode):
+        resident.append(mapped_kilobytes())
+        return encode(*arguments)
+
+    resident = []
+    monkeypatch.setattr(PRHTransform, "encode", noted)
     np.save("b.npy", np.zeros((400_000, D), "f4"))
     tracemalloc.start()
     try:
@@ -115,6 +127,7 @@ def test_encoding_takes_no_memory_for_the_file(folder, capsys):
         assert tracemalloc.get_traced_memory()[1] < 4_000_000
     finally:
         tracemalloc.stop()
+    assert max(resident) - resident[0] < 4_000  # of 25 600
     assert np.load("codes.npy", mmap_mode="r").shape == (400_000, 2)
 
 
