@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import faiss
 import numpy as np
@@ -25,7 +25,6 @@ from .vector_files import Array, VectorFileError, memory_bytes, read_vectors
 
 _LISTS = re.compile(r"IVF(\d{1,18})([kM]?)")
 _UNITS = {"": 1, "k": 1 << 10, "M": 1 << 20}
-_TO_BIG = np.packbits(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"), axis=None)
 
 
 class UsageError(ValueError):
@@ -56,7 +55,7 @@ def train(source: str, bits: int | None, output: str, seed: int | None) -> Repor
     return Report(facts, f"{output}: trained in {taken:.2f} s\n{described}")
 
 
-def encode(model: str, source: str, output: str, bitorder: str) -> Report:
+def encode(model: str, source: str, output: str, bitorder: Literal["little", "big"]) -> Report:
     """Write the codes of vectors as an array of uint8, a batch at a time."""
     if not output.lower().endswith(".npy"):
         raise UsageError(f"{output}: codes go into an .npy file")
@@ -70,8 +69,7 @@ def encode(model: str, source: str, output: str, bitorder: str) -> Report:
         shape = (len(vectors), -(-prh.d_out // 8))
         np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
         for batch in batches([(source, vectors)], "encoding"):
-            codes = prh.encode(batch)
-            file.write((_TO_BIG[codes] if bitorder == "big" else codes).tobytes())
+            file.write(prh.encode(batch, bitorder=bitorder).tobytes())
     taken = time.perf_counter() - start
     facts = {"output": output, "vectors": len(vectors), "bits": prh.d_out, "seconds": taken}
     return Report(facts, f"{output}: {len(vectors)} codes of {prh.d_out} bits, in {taken:.2f} s")

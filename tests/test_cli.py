@@ -114,9 +114,9 @@ def test_encoding_takes_no_memory_for_the_file(folder, capsys, monkeypatch):
         status = Path("/proc/self/status").read_text()
         return int(re.search(r"RssFile:\s*(\d+)", status)[1])
 
-    def noted(*arguments, encode=PRHTransform.encode):
+    def noted(*arguments, encode=PRHTransform.encode, **options):
         resident.append(mapped_kilobytes())
-        return encode(*arguments)
+        return encode(*arguments, **options)
 
     resident = []
     monkeypatch.setattr(PRHTransform, "encode", noted)

@@ -3,9 +3,11 @@
 import doctest
 import json
 import os
+import re
 import shutil
 import signal
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,6 +68,15 @@ def die_once(note):
 @pytest.mark.parametrize("module", [faiss_prh.dask.arrays, faiss_prh.dask.shards])
 def test_docstrings(module):
     assert doctest.testmod(module).failed == 0
+
+
+def test_the_page_on_clusters(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[1] / "docs" / "cluster.md"
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(compile(block, page.name, "exec"), namespace := {})
+    assert namespace["index"].ntotal == 20_000
+    assert namespace["I"].min() >= 0
 
 
 def test_training_is_that_of_all_the_data(client, x):
