@@ -21,6 +21,7 @@ from distributed.worker_client import worker_client
 from .._arrays import as_vectors
 from .._container import replacing
 from ..factory import index_factory
+from ..inspection import nested
 from ..storage import deserialize_index, read_index, serialize_index, write_index
 from .arrays import in_rows, sample
 
@@ -228,8 +229,7 @@ def _built(trained: bytes, first: int, recipe: _Recipe) -> _Shard:
 
 
 def _has_ids(index: Any) -> bool:
-    inner = getattr(index, "_keyed", index)
-    return isinstance(inner, (faiss.IndexIDMap, faiss.IndexBinaryIDMap))
+    return any(isinstance(part, (faiss.IndexIDMap, faiss.IndexBinaryIDMap)) for part in nested(index))
 
 
 def _size(shard: _Shard) -> int:
@@ -259,14 +259,11 @@ def _merged_results(
 
 
 def _set(index: Any, name: str, value: float) -> None:
-    """Set an attribute of an index, or of the one inside that has it."""
-    inner = index
-    while not hasattr(inner, name):
-        if not hasattr(inner, "index"):
-            raise AttributeError(f"a {type(index).__name__} has no {name} to set")
-        inner = inner.index
-        inner = faiss.downcast_index(inner) if isinstance(inner, faiss.Index) else faiss.downcast_IndexBinary(inner)
-    setattr(inner, name, value)
+    """Set an attribute of an index, or of the part inside that has it."""
+    holder = next((part for part in nested(index) if hasattr(part, name)), None)
+    if holder is None:
+        raise AttributeError(f"a {type(index).__name__} has no {name} to set")
+    setattr(holder, name, value)
 
 
 def _written(shard: _Shard, name: str) -> None:
