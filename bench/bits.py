@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from bench.baselines import ITQ, PRH, Encoder, FaissITQ, Makers, Reduced, layers, random_orthogonal, srr
 from bench.baselines.encoder import packed_signs
-from bench.datasets import HIGH_DIMENSION, Dataset, load, synthetic, vlad_like
+from bench.datasets import HIGH_DIMENSION, Dataset, clustered, load, synthetic, vlad_like
 from bench.recall import CUTS, NEIGHBOURS, recall_curve
 from bench.report import Options, print_table, save, versus
 from bench.timing import interleaved, thread_counts, threads
@@ -54,7 +54,8 @@ def datasets_of(options: Options) -> list[Dataset]:
         return [dataset.first(1000, 5000, 100) for dataset in datasets[:1]] if options.quick else datasets
     if options.quick:
         return [synthetic(64, 2000, 5000, 100)]
-    return [synthetic(128, 10_000, 50_000, 1000), synthetic(768, 10_000, 50_000, 1000), vlad_like(200, 1000, 4000, 200)]
+    sizes = 10_000, 50_000, 1000
+    return [synthetic(128, *sizes), synthetic(768, *sizes), clustered(300, *sizes), vlad_like(200, 1000, 4000, 200)]
 
 
 def bits_of(dataset: Dataset, quick: bool) -> list[int]:

@@ -46,6 +46,22 @@ def synthetic(d: int, n_train: int, n_base: int, n_query: int, seed: int = 1338)
     return Dataset(f"synthetic {d}", made.get_train(), made.get_database(), made.get_queries())
 
 
+def clustered(d: int, n_train: int, n_base: int, n_query: int, seed: int = 0) -> Dataset:
+    """
+    Clusters of different density, in directions none of which is an axis: variances fall as 1 / k, as of word vectors.
+
+    Hard for sparse rotations: every principal direction is a mixture of all dimensions.
+    """
+    rng = np.random.default_rng(seed)
+    deviations = np.arange(1, d + 1) ** -0.5
+    n = n_train + n_base + n_query
+    centres = rng.normal(size=(500, d)) * deviations
+    x = centres[rng.integers(500, size=n)] + 0.7 * rng.normal(size=(n, d)) * deviations
+    x *= np.exp(0.3 * rng.normal(size=(n, 1)))
+    x = (x @ np.linalg.qr(rng.normal(size=(d, d)))[0]).astype(np.float32)
+    return Dataset(f"clustered {d}", *np.split(x, [n_train, n_train + n_base]))
+
+
 def vlad_like(n_words: int, n_train: int, n_base: int, n_query: int, seed: int = 0) -> Dataset:
     """
     VLAD vectors of made-up images: 128 dimensions for each visual word, signed square roots, length 1.
