@@ -223,7 +223,8 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         Add vectors to those that `finish_training` will learn from: their exact moments, and a small sample.
 
         For up to 4096 dimensions. Until then this transform stays what it is. Pickling it takes along what was
-        gathered, for `merge` in another process; `to_bytes` and files do not.
+        gathered, for `merge` in another process; `to_bytes` and files do not. A vector that is not finite is an error
+        before anything is added; an interrupt may leave a part of `x` added.
 
         Parameters
         ----------
