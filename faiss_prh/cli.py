@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import version
 from typing import Any, NoReturn
 
 _FILES = "Vectors: .npy, .npz, .fvecs, .bvecs or .hdf5 files; file.npz:name is one of several arrays."
@@ -60,6 +61,7 @@ def _run(given: argparse.Namespace) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="faiss-prh", description="Pairwise Rotation Hashing for Faiss.", epilog=_FILES)
+    parser.add_argument("--version", action="version", version=f"faiss-prh {version('faiss-prh')}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
 
     def command(name: str, about: str, run: Callable[[Any, argparse.Namespace], Any]) -> argparse.ArgumentParser:

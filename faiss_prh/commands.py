@@ -186,6 +186,8 @@ def evaluate(factories: Sequence[str], train: str, base: str, query: str, plot: 
 
 def _new_index(factory: str, training: Array, seed: int | None) -> Any:
     for number, unit in _LISTS.findall(factory):  # before Faiss takes memory for all these lists
+        if int(number) == 0:
+            raise UsageError(f"--factory {factory}: no lists")
         if int(number) * _UNITS[unit] > len(training):
             raise UsageError(f"--factory {factory}: more lists than the {len(training)} training vectors")
     try:

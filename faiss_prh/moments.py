@@ -135,14 +135,17 @@ class CovarianceMoments:
             centred = block.astype(np.float64)
             block_mean = centred.mean(axis=0)
             centred -= block_mean
-            self._merge(len(block), block_mean, centred.T @ centred)
+            self._add(len(block), block_mean, centred.T @ centred)
 
-    def merge(self, other: CovarianceMoments) -> None:
-        """Add the vectors of another sample."""
-        if other.count:
-            self._merge(other.count, other.mean, other._scatter)
+    def merged(self, other: CovarianceMoments) -> CovarianceMoments:
+        """Return the moments of this sample and another together."""
+        both = CovarianceMoments(len(self.mean))
+        for part in (self, other):
+            if part.count:
+                both._add(part.count, part.mean, part._scatter)
+        return both
 
-    def _merge(self, count: int, mean: npt.NDArray[np.float64], scatter: npt.NDArray[np.float64]) -> None:
+    def _add(self, count: int, mean: npt.NDArray[np.float64], scatter: npt.NDArray[np.float64]) -> None:
         """Make the mean that of both parts, and add what their distance adds to the scatter (Chan et al., 1979)."""
         total = self.count + count
         apart = mean - self.mean
@@ -203,10 +206,11 @@ def moments_of(x: npt.NDArray[np.generic], d_out: int, refine: bool) -> Moments:
     m, n = x.shape
     if d_out > n:
         return SampleMoments(x, d_out)
-    # Reducing looks at many covariances, and refining takes far longer than they do. Else, measured, a product with n
-    # columns costs less than the passes over the sample only while n is small, and then only for large samples; and a
-    # busy machine slows BLAS more than the passes.
-    if n > (MAX_COVARIANCE if d_out < n else 256 if refine else 128 if m >= 1024 * n else 0):
+    # Reducing looks at many covariances. Else the passes over the sample cost less, but in single precision: what is
+    # learned is then not to the last bit what `partial_train` learns, and so they are left to many dimensions, and to
+    # few with few vectors, where they take a fraction of the time.
+    few = n <= 128 and m < 1024 * n and not refine
+    if n > (MAX_COVARIANCE if d_out < n else 1024) or (d_out == n and few):
         return SampleMoments(x)
     moments = CovarianceMoments(n)
     moments.update(x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from ._arrays import as_vectors, first_non_finite_row
 from .learning import Parameters, learn, learn_expansion
 from .moments import MAX_COVARIANCE, CovarianceMoments, Moments, moments_of
 from .rotation import PairwiseRotation
-from .sampling import Sample
+from .sampling import DistinctSample, Sample
 from .tuning import keep_neighbours, sample_size
 
 _LARGEST_VARIANCE = 1e74  # with a deviation of 1e37, a sum of some values still fits single precision
@@ -30,7 +31,7 @@ class Result(NamedTuple):
 
 class Gathered:
     """
-    Exact second moments of vectors, and a sample of the vectors: all that training needs of them.
+    Exact second moments of vectors, and a sample of them: all that training needs. It never changes.
 
     Parameters
     ----------
@@ -38,39 +39,39 @@ class Gathered:
         Dimension of the vectors, and number of bits to learn.
     parameters : Parameters
         What to learn.
+    x : array of shape (m, d)
+        The vectors.
     """
 
-    def __init__(self, d: int, d_out: int, parameters: Parameters) -> None:
+    def __init__(self, d: int, d_out: int, parameters: Parameters, x: npt.ArrayLike) -> None:
         if d > MAX_COVARIANCE:
             raise ValueError(
                 f"the exact moments of {d} dimensions take too much memory (at most {MAX_COVARIANCE} dimensions):"
                 " use train(batches), which keeps a sample"
             )
-        self._purpose = d, d_out, parameters
-        self.moments, self.sample = CovarianceMoments(d), _empty_sample(d, d_out, parameters)
-
-    def update(self, x: npt.ArrayLike) -> None:
-        """Add vectors. If one of them is not finite, none is added."""
-        vectors = as_vectors(x, self._purpose[0], "training vectors")
+        vectors = as_vectors(x, d, "training vectors")
         bad = first_non_finite_row(vectors)
         if bad is not None:
             raise ValueError(f"training vector {bad} has a non-finite value")
-        self.moments.update(vectors)
-        self.sample.update(vectors)
+        self.purpose = d, d_out, parameters
+        self._moments, self._sample = CovarianceMoments(d), _empty_sample(d, d_out, parameters)
+        self._moments.update(vectors)
+        self._sample.update(vectors)
 
-    def merge(self, other: Gathered) -> None:
-        """Add the vectors that another has gathered."""
-        if other._purpose != self._purpose:
-            raise ValueError(f"moments gathered for {other._purpose} cannot be merged into those for {self._purpose}")
-        self.moments.merge(other.moments)
-        self.sample.merge(other.sample)
+    def merged(self, other: Gathered) -> Gathered:
+        """Return what was gathered from the vectors of both, for the same purpose."""
+        both = copy.copy(self)
+        both._moments = self._moments.merged(other._moments)
+        both._sample = copy.deepcopy(self._sample)
+        both._sample.merge(other._sample)
+        return both
 
     def learn(self) -> Result:
         """Learn from what was gathered."""
-        if not self.moments.count:
+        if not self._moments.count:
             raise ValueError("training needs at least one vector")
-        d, d_out, parameters = self._purpose
-        return _learn(self.moments.rounded(max(d, d_out)), self.sample, d, d_out, parameters)
+        d, d_out, parameters = self.purpose
+        return _learn(self._moments.rounded(max(d, d_out)), self._sample, d, d_out, parameters)
 
 
 def learn_from_array(x: npt.NDArray[np.generic], d_out: int, parameters: Parameters) -> Result:
@@ -88,8 +89,8 @@ def learn_from_array(x: npt.NDArray[np.generic], d_out: int, parameters: Paramet
     return _learn(moments, sample, x.shape[1], d_out, parameters)
 
 
-def _empty_sample(d: int, d_out: int, parameters: Parameters) -> Sample:
-    return Sample(d, sample_size(d, d_out) if parameters.refine else _DESCRIBED, parameters.seed)
+def _empty_sample(d: int, d_out: int, parameters: Parameters) -> DistinctSample:
+    return DistinctSample(d, sample_size(d, d_out) if parameters.refine else _DESCRIBED, parameters.seed)
 
 
 def _learn(moments: Moments, sample: Sample, d: int, d_out: int, parameters: Parameters) -> Result:
@@ -120,11 +121,7 @@ def sample_of(x: Any, d: int, n_bytes: int, seed: int) -> npt.NDArray[np.generic
     seed : int
         Of the sample.
     """
-    if isinstance(n_bytes, bool) or not isinstance(n_bytes, (int, np.integer)):
-        raise TypeError(f"max_train_bytes must be an integer, not {n_bytes!r}")
-    most = int(n_bytes) // (4 * d)
-    if most < 1:
-        raise ValueError(f"max_train_bytes must be at least {4 * d}, for one vector of {d} dimensions, not {n_bytes}")
+    most = sample_rows(n_bytes, d)
     if not is_batches(x):
         vectors = as_vectors(x, d, "training vectors")
         if len(vectors) <= most:
@@ -140,6 +137,15 @@ def sample_of(x: Any, d: int, n_bytes: int, seed: int) -> npt.NDArray[np.generic
     return sample.vectors()
 
 
+def sample_rows(n_bytes: int, d: int) -> int:
+    """Return how many vectors take at most so many bytes in single precision."""
+    if isinstance(n_bytes, bool) or not isinstance(n_bytes, (int, np.integer)):
+        raise TypeError(f"max_train_bytes must be an integer, not {n_bytes!r}")
+    if n_bytes < 4 * d:
+        raise ValueError(f"max_train_bytes must be at least {4 * d}, for one vector of {d} dimensions, not {n_bytes}")
+    return int(n_bytes) // (4 * d)
+
+
 def is_batches(x: Any) -> bool:
     """
     Return whether `x` is an iterable of arrays rather than an array.
@@ -153,6 +159,6 @@ def is_batches(x: Any) -> bool:
     (True, True)
     """
     if isinstance(x, (list, tuple)):
-        return any(getattr(part, "ndim", 0) == 2 for part in x[:1])
+        return any(getattr(part, "ndim", 0) == 2 for part in x)
     is_array = hasattr(x, "__array__") or hasattr(x, "__array_interface__") or isinstance(x, (str, bytes, memoryview))
     return isinstance(x, Iterable) and not is_array

@@ -223,8 +223,8 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         Add vectors to those that `finish_training` will learn from: their exact moments, and a small sample.
 
         For up to 4096 dimensions. Until then this transform stays what it is. Pickling it takes along what was
-        gathered, for `merge` in another process; `to_bytes` and files do not. A vector that is not finite is an error
-        before anything is added; an interrupt may leave a part of `x` added.
+        gathered, for `merge` in another process; `to_bytes` and files do not. Of `x` all is added, or, after an error
+        or an interrupt, nothing.
 
         Parameters
         ----------
@@ -244,9 +244,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         >>> here.rotation == at_once.rotation
         True
         """
-        gathered = self._gathered or Gathered(self.d_in, self.d_out, self.parameters)
-        gathered.update(x)
-        self._gathered = gathered
+        self._gather(Gathered(self.d_in, self.d_out, self.parameters, x))
 
     def merge(self, other: PRHTransform) -> None:
         """
@@ -262,9 +260,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
             raise ValueError("a transform cannot be merged into itself: its vectors would count twice")
         if other._gathered is None:
             raise ValueError("the other PRHTransform has gathered nothing: call its partial_train(x) first")
-        gathered = self._gathered or Gathered(self.d_in, self.d_out, self.parameters)
-        gathered.merge(other._gathered)
-        self._gathered = gathered
+        self._gather(other._gathered)
 
     def finish_training(self) -> None:
         """Learn the rotation from what `partial_train` and `merge` have gathered, and forget that."""
@@ -272,6 +268,12 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
             raise RuntimeError("there is nothing to learn from: call partial_train(x) first")
         self._adopt(self._gathered.learn())
         self._gathered = None
+
+    def _gather(self, more: Gathered) -> None:
+        if more.purpose != (self.d_in, self.d_out, self.parameters):
+            raise ValueError(f"what was gathered for {more.purpose} cannot be merged into {self!r}")
+        with _publishing:  # or two threads could each add to what there was before
+            self._gathered = more if self._gathered is None else self._gathered.merged(more)
 
     def describe(self) -> Description:
         """
@@ -374,8 +376,10 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         elif not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.shape != shape:
             found = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
             raise ValueError(f"out must be an array of uint8 {shape}, not {found}")
-        elif not (out.flags.writeable and out.flags.c_contiguous):
-            raise ValueError("out must be writeable and contiguous")
+        elif not (out.flags.writeable and out.flags.c_contiguous) or isinstance(out, np.ma.MaskedArray):
+            raise ValueError("out must be writeable and contiguous, and not masked")
+        elif np.may_share_memory(vectors, out):
+            raise ValueError("out must not share memory with x")
         return self._run(_native.encode if bitorder == "little" else _encode_big, vectors, out)
 
     def to_bytes(self) -> bytes:
@@ -475,7 +479,8 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
 
 def _encode_big(transform: int, x: Vectors, codes: npt.NDArray[np.uint8]) -> int | None:
     bad = _native.encode(transform, x, codes)
-    np.take(_REVERSED, codes, out=codes)
+    written = codes[:bad]
+    np.take(_REVERSED, written, out=written)
     return bad
 
 

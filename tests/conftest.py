@@ -1,3 +1,4 @@
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +14,9 @@ sys.path.append(str(Path(__file__).parents[1]))
 # A shared machine is slow now and then; a failure must mean a bug.
 settings.register_profile("faiss-prh", deadline=None, derandomize=True)
 settings.load_profile("faiss-prh")
+
+# In the background of a script interrupts are ignored, and so would be those of processes that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=_native.simd_levels())

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import hashlib
+import importlib.metadata
 import json
 import os
 import re
@@ -82,6 +83,12 @@ def test_build_add_and_search_do_what_the_library_does(factory, folder, capsys):
     results = np.load("r.npz")
     np.testing.assert_array_equal(results["ids"], ids)
     np.testing.assert_array_equal(results["distances"], distances)
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"faiss-prh {importlib.metadata.version('faiss-prh')}\n"
 
 
 def test_search_takes_nprobe_and_k_factor(folder, capsys):
@@ -264,6 +271,7 @@ def test_demo_prints_one_table(capsys, monkeypatch):
         ("build --factory IDMap,PRH,BFlat --train t.npy -o new.prh", "an IDMap needs ids"),
         ("add ids.prh b.npy", "ids.prh: an IDMap needs ids"),
         ("build --factory PRH,BIVF601 --train t.npy -o new.prh", "more lists than the 600 training vectors"),
+        ("build --factory PRH,IVF0,Flat --train t.npy -o new.prh", "no lists"),
         ("build --factory PRH,IVF999999999M,Flat --train t.npy -o new.prh", "more lists than the 600 training"),
     ],
 )

@@ -154,6 +154,7 @@ def test_settings_of_the_index_inside(client, x):
     few, _ = ivf.search(x[:50], 5, nprobe=1)
     all_lists, ids = ivf.search(x[:50], 5, nprobe=16)
     assert all_lists.sum() < few.sum()
+    assert np.array_equal(ivf.search(x[:50], 5)[0], few)  # the default again
     assert (ids[:, 0] == np.arange(50)).mean() > 0.5
 
 
@@ -194,10 +195,21 @@ def assert_same_results(found, expected):
 
 
 def test_saving_replaces_what_was_there(client, x, tmp_path):
+    mine = tmp_path / "mine.prh"
+    mine.touch()
     for n in (2000, 3000):
         ShardedIndex.build("PRH(5),BFlat", blocks(x[:n]), client=client).save(tmp_path)
         assert ShardedIndex.load(tmp_path, client=client).ntotal == n
-    assert len(list(tmp_path.iterdir())) == 3
+    assert len(list(tmp_path.iterdir())) == 4 and mine.exists()
+
+
+def test_saving_does_not_lose_shards_that_were_loaded(client, saved, x, tmp_path):
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
+    index = ShardedIndex.load(tmp_path, client=client)
+    expected = index.search(x[:20], 5)
+    index.save(tmp_path)
+    os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+    assert_same_results(index.search(x[:20], 5), expected)
 
 
 @pytest.fixture(scope="module")
@@ -217,6 +229,7 @@ def saved(client, x, tmp_path_factory):
         lambda m: json.dumps(m | {"sizes": [1, 5]}),
         lambda m: json.dumps(m | {"token": "../../../../etc"}),
         lambda m: json.dumps(m | {"d": "32"}),
+        lambda m: json.dumps(m | {"d": 31}),
     ],
 )
 def test_a_damaged_folder_is_refused(client, saved, tmp_path, damage):
@@ -240,6 +253,16 @@ def test_bad_input(client, x):
     with pytest.raises(ValueError, match="non-finite"):
         faiss_prh.dask.train(prh, blocks(damaged))
     assert not prh.is_trained
+    with pytest.raises(ValueError, match=r"vector 0 .*begins with row 4000"):
+        faiss_prh.dask.train(prh, blocks(damaged))
+    faiss_prh.dask.train(prh, blocks(x))  # nothing of the others is left
+    alone = PRHTransform(D)
+    alone.train(x)
+    assert prh.rotation == alone.rotation
+    with pytest.raises(ValueError, match=r"shape \(m, d\)"):
+        ShardedIndex.build("PRH,BFlat", da.zeros(5), client=client)
+    with pytest.raises(ValueError, match="takes codes"):
+        ShardedIndex.build("BFlat", blocks(x), client=client)
     with pytest.raises(ValueError, match="no index"):
         ShardedIndex.build("PRH", blocks(x), client=client)
     with pytest.raises(ValueError, match="n_shards"):

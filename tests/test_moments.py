@@ -72,7 +72,9 @@ def test_the_shape_decides():
     assert isinstance(moments_of(few, 9, refine=False), CovarianceMoments)
     assert isinstance(moments_of(few, 11, refine=False), SampleMoments)
     assert isinstance(moments_of(many, 10, refine=False), CovarianceMoments)
-    assert isinstance(moments_of(wide, 129, refine=False), SampleMoments)
+    assert isinstance(moments_of(wide, 129, refine=False), CovarianceMoments)
+    assert isinstance(moments_of(np.ones((2, 1025), np.float32), 1025, refine=False), SampleMoments)
+    assert isinstance(moments_of(np.ones((2, 1025), np.float32), 1024, refine=False), CovarianceMoments)
 
 
 def test_levels_and_threads_agree(simd_level, thread_count):

@@ -4,6 +4,7 @@ import copy
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from faiss_prh import PRHTransform
 from faiss_prh.moments import CovarianceMoments
-from faiss_prh.sampling import Sample
+from faiss_prh.sampling import DistinctSample, Sample
+from faiss_prh.training import sample_of
 
 
 def vectors(m, d, seed=0):
@@ -33,6 +35,7 @@ def test_moments_in_parts_learn_the_rotation_of_all_the_data(d, data):
     m = data.draw(st.integers(4 * d, 400))
     d_out = data.draw(st.integers(1, d - 1))
     x = vectors(m, d, seed=data.draw(st.integers(0, 5)))
+    x[data.draw(st.integers(1, m)) :] = x[0]  # many that are equal
     parts = np.split(x, data.draw(cuts(m)))
     order = data.draw(st.permutations(range(len(parts))))
     at_once, first, second = (PRHTransform(d, d_out) for _ in range(3))
@@ -51,17 +54,17 @@ def test_moments_in_parts_learn_the_rotation_of_all_the_data(d, data):
     assert differ < 1e-3  # the means may differ by rounding
 
 
-@pytest.mark.parametrize(("d", "d_out"), [(30, 30), (64, 64), (30, 50)])
+@pytest.mark.parametrize(("d", "d_out"), [(30, 30), (64, 64), (30, 50), (300, 300)])
 @pytest.mark.parametrize("refine", [False, None])
 def test_moments_in_parts_at_full_dimension(d, d_out, refine):
-    """Unless it refines, `train` keeps the sample in single precision: the same pairs, and angles up to rounding."""
+    """Where `train` keeps a small sample in single precision: the same pairs, and angles up to rounding."""
     x = vectors(3000, d)
     at_once, in_parts = (PRHTransform(d, d_out, refine=refine) for _ in range(2))
     at_once.train(x)
     for part in np.array_split(x, 7):
         in_parts.partial_train(part)
     in_parts.finish_training()
-    if at_once.parameters.refine:
+    if at_once.parameters.refine or d == 300:
         assert in_parts.rotation == at_once.rotation
     for one, other in zip(in_parts.rotation.layers, at_once.rotation.layers, strict=True):
         assert np.array_equal(one.i, other.i) and np.array_equal(one.j, other.j)
@@ -81,6 +84,33 @@ def test_gathering_changes_nothing_until_it_is_finished():
     assert prh.rotation == copied.rotation == pickled.rotation
     with pytest.raises(RuntimeError, match="nothing to learn from"):
         prh.finish_training()
+
+
+def test_an_interrupted_batch_is_not_gathered(monkeypatch):
+    x = vectors(500, 16)
+    good, tried = PRHTransform(16, 8), PRHTransform(16, 8)
+    good.partial_train(x)
+    tried.partial_train(x)
+    shared = copy.copy(tried)
+    for name in ("faiss_prh.moments.CovarianceMoments._add", "faiss_prh.sampling.DistinctSample._add"):
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            tried.partial_train(vectors(500, 16, seed=1))
+    shared.partial_train(vectors(500, 16, seed=1))
+    good.finish_training()
+    tried.finish_training()
+    shared.finish_training()
+    assert tried.rotation == good.rotation != shared.rotation
+
+
+def test_several_threads_gather_all_vectors():
+    x = vectors(6400, 24)
+    at_once, together = PRHTransform(24, 8), PRHTransform(24, 8)
+    at_once.train(x)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(together.partial_train, np.array_split(x, 64)))
+    together.finish_training()
+    assert together.rotation == at_once.rotation
 
 
 def test_bad_batches_are_not_gathered():
@@ -162,40 +192,59 @@ def test_bad_training_batches():
 
 @given(st.integers(1, 60), st.integers(1, 30), st.data())
 @settings(deadline=None)
-def test_a_sample_depends_on_the_vectors_only(m, size, data):
-    x = np.random.default_rng(m).normal(size=(m, 3)).astype(np.float32)
-    whole = Sample(3, size, seed=1)
+def test_a_sample_does_not_depend_on_batches(m, size, data):
+    x = np.random.default_rng(m).integers(0, 3, size=(m, 2)).astype(np.float32)  # with many that are equal
+    whole, merged = Sample(2, size, seed=1), Sample(2, size, seed=1)
     whole.update(x)
-    parts = [Sample(3, size, seed=1) for _ in range(3)]
+    first = 0
+    for part in np.split(x, data.draw(cuts(m))):
+        sample = Sample(2, size, 1, first)
+        sample.update(part)
+        merged.merge(sample)
+        first += len(part)
+    assert np.array_equal(merged.in_random_order(), whole.in_random_order())
+    assert len(whole.vectors()) == min(m, size)
+    if m <= size:
+        assert np.array_equal(merged.vectors(), x)
+
+
+@given(st.integers(1, 60), st.integers(1, 30), st.integers(2, 50), st.data())
+@settings(deadline=None)
+def test_a_sample_of_different_vectors_depends_on_these_only(m, size, values, data):
+    x = np.random.default_rng(m).integers(0, values, size=(m, 2)).astype(np.float32)
+    whole = DistinctSample(2, size, seed=1)
+    whole.update(x)
+    parts = [DistinctSample(2, size, seed=1) for _ in range(3)]
     for number, part in enumerate(np.split(x[data.draw(st.permutations(range(m)))], data.draw(cuts(m)))):
         parts[number % 3].update(part)
     parts[0].merge(parts[1])
     parts[0].merge(parts[2])
+    different = np.unique(x, axis=0)
     assert np.array_equal(parts[0].in_random_order(), whole.in_random_order())
-    assert len(whole.vectors()) == min(m, size)
-    if m <= size:
-        assert np.array_equal(whole.vectors(), x)
+    assert len(np.unique(whole.vectors(), axis=0)) == len(whole.vectors()) == min(len(different), size)
+    assert len(np.unique(np.concatenate([different, whole.vectors()]), axis=0)) == len(different)
 
 
-def test_samples_are_uniform():
+@pytest.mark.parametrize("kind", [Sample, DistinctSample])
+def test_samples_are_uniform(kind):
     """Each of 20 vectors is in a sample of 5 as often as the others, within five deviations."""
     x = np.arange(40, dtype=np.float32).reshape(20, 2)
     counts = np.zeros(20)
     for seed in range(4000):
-        sample = Sample(2, 5, seed)
+        sample = kind(2, 5, seed)
         sample.update(x)
         counts[(sample.vectors()[:, 0] / 2).astype(int)] += 1
     assert np.abs(counts - 1000).max() < 5 * np.sqrt(1000 * 0.75)
 
 
-def test_copies_count_as_vectors_of_their_own():
-    """Half the vectors are zero, and so about half of the sample, whatever the seed."""
+def test_equal_vectors_are_sampled_as_often_as_they_come():
+    """A tenth of the vectors are zero, and so about a tenth of the sample, in whatever batches they come."""
     x = np.random.default_rng(0).normal(size=(20_000, 4)).astype(np.float32)
-    x[::2] = 0
-    for seed in range(5):
-        sample = Sample(4, 1000, seed)
-        sample.update(x)
-        assert 0.4 < (sample.vectors() == 0).all(axis=1).mean() < 0.6
+    x[::10] = 0
+    for batches in (1, 2000):
+        sample = sample_of(np.array_split(x, batches), 4, 2000 * 16, seed=3)
+        assert len(sample) == 2000
+        assert 0.07 < (sample == 0).all(axis=1).mean() < 0.13
 
 
 def test_rounded_covariances_are_close_and_do_not_depend_on_the_order():
@@ -235,6 +284,14 @@ def test_codes_go_where_they_are_told(tmp_path):
     for wrong in (np.empty((300, 3), np.uint8), np.empty((300, 2), np.int8), np.empty((2, 300), np.uint8).T, [1]):
         with pytest.raises(ValueError, match="out must be"):
             prh.encode(x, out=wrong)
+    buffer = np.zeros((300, 16), np.uint8)
+    with pytest.raises(ValueError, match="share memory"):
+        prh.encode(buffer, out=buffer.reshape(-1, 2)[:300])
+    damaged, out = x.copy(), np.full((300, 2), 7, np.uint8)
+    damaged[50, 2] = np.nan
+    with pytest.raises(ValueError, match="vector 50"):
+        prh.encode(damaged, out=out, bitorder="big")
+    assert (out[60:] == 7).all()
     frozen = np.empty((300, 2), np.uint8)
     frozen.flags.writeable = False
     with pytest.raises(ValueError, match="writeable"):

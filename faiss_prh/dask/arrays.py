@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from ..moments import MAX_COVARIANCE
 from ..sampling import Sample
+from ..training import sample_rows
 from ..transform import PRHTransform
 
 _BRANCHES = 8  # of the tree in which parts are merged
@@ -22,8 +23,8 @@ def train(prh: PRHTransform, x: da.Array, *, max_train_bytes: int = 1 << 30) -> 
     """
     Train a transform from a Dask array.
 
-    Up to 4096 dimensions from the exact moments of all vectors, summed as a tree: the rotation is that of
-    ``prh.train`` on all of them at once. Beyond, from a uniform sample.
+    Up to 4096 dimensions from the exact moments of all vectors, summed as a tree, as `PRHTransform.partial_train` and
+    ``merge`` do it. Beyond, from a uniform sample.
 
     Parameters
     ----------
@@ -49,8 +50,9 @@ def train(prh: PRHTransform, x: da.Array, *, max_train_bytes: int = 1 << 30) -> 
         prh.train(sample(x, max_train_bytes, prh.parameters.seed), max_train_bytes=max_train_bytes)
         return
     like = dask.delayed(prh.to_bytes())
-    prh.merge(_tree(x, lambda block: dask.delayed(_gathered)(like, block)))
-    prh.finish_training()
+    gathered = _tree(x, lambda block, first: dask.delayed(_gathered)(like, block, first))
+    gathered.finish_training()
+    prh._set(*gathered._trained())
 
 
 def sample(x: da.Array, n_bytes: int, seed: int = 0) -> npt.NDArray[np.float32]:
@@ -71,9 +73,9 @@ def sample(x: da.Array, n_bytes: int, seed: int = 0) -> npt.NDArray[np.float32]:
     >>> faiss_prh.dask.sample(da.ones((1000, 8), chunks=(100, 8)), 3200).shape
     (100, 8)
     """
-    x = in_rows(x, x.shape[1])
-    size = max(1, n_bytes // (4 * x.shape[1]))
-    merged: Sample = _tree(x, lambda block: dask.delayed(_sampled)(block, size, seed))
+    x = in_rows(x)
+    size = sample_rows(n_bytes, x.shape[1])
+    merged: Sample = _tree(x, lambda block, first: dask.delayed(_sampled)(block, size, seed, first))
     return merged.vectors()
 
 
@@ -106,33 +108,37 @@ def encode(prh: PRHTransform, x: da.Array) -> da.Array:
     return x.map_blocks(_encoded, shared, dtype=np.uint8, chunks=(x.chunks[0], (n_bytes,)), meta=np.empty((0, 0), "u1"))
 
 
-def in_rows(x: Any, d: int) -> da.Array:
+def in_rows(x: Any, d: int | None = None) -> da.Array:
     """Return a Dask array of vectors in blocks of whole rows, the numbers of which are known."""
     if not isinstance(x, da.Array):
         raise TypeError(f"a dask.array.Array is needed, not {type(x).__name__}")
-    if x.ndim != 2 or x.shape[1] != d:
-        raise ValueError(f"the array must have shape (m, {d}), not {x.shape}")
+    if x.ndim != 2 or (d is not None and x.shape[1] != d):
+        raise ValueError(f"the array must have shape (m, {'d' if d is None else d}), not {x.shape}")
     if np.isnan(x.shape[0]):
         x = x.compute_chunk_sizes()
     return x.rechunk({1: -1})
 
 
-def _tree(x: da.Array, leaf: Callable[[Any], Any]) -> Any:
-    """Compute and merge what there is of each block."""
-    level = [leaf(block) for block in x.to_delayed().ravel()]
+def _tree(x: da.Array, leaf: Callable[[Any, int], Any]) -> Any:
+    """Compute and merge what there is of each block; a leaf is made of it and its first row."""
+    firsts = np.cumsum([0, *x.chunks[0]])[:-1].tolist()
+    level = [leaf(block, first) for block, first in zip(x.to_delayed().ravel(), firsts, strict=True)]
     while len(level) > 1:
         level = [dask.delayed(_merged)(*level[i : i + _BRANCHES]) for i in range(0, len(level), _BRANCHES)]
     return level[0].compute()
 
 
-def _gathered(like: bytes, block: npt.NDArray[Any]) -> PRHTransform:
+def _gathered(like: bytes, block: npt.NDArray[Any], first: int) -> PRHTransform:
     prh = PRHTransform.from_bytes(like)
-    prh.partial_train(block)
+    try:
+        prh.partial_train(block)
+    except ValueError as error:
+        raise ValueError(f"{error} (in the block that begins with row {first})") from error
     return prh
 
 
-def _sampled(block: npt.NDArray[Any], size: int, seed: int) -> Sample:
-    made = Sample(block.shape[1], size, seed)
+def _sampled(block: npt.NDArray[Any], size: int, seed: int, first: int) -> Sample:
+    made = Sample(block.shape[1], size, seed, first)
     made.update(block)
     return made
 

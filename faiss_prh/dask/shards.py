@@ -6,7 +6,8 @@ import json
 import secrets
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from distributed.worker_client import worker_client
 from .._arrays import as_vectors
 from .._container import replacing
 from ..factory import index_factory
+from ..index import as_count
 from ..inspection import nested
 from ..storage import deserialize_index, read_index, serialize_index, write_index
 from .arrays import in_rows, sample
@@ -88,12 +90,12 @@ class ShardedIndex:
         array([0, 1, 2])
         """
         client = client or get_client()
-        x = in_rows(x, x.shape[1])
+        x = in_rows(x)
         workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
-        n_shards = len(workers) if n_shards is None else n_shards
-        if n_shards < 1:
-            raise ValueError(f"n_shards must be at least 1, not {n_shards}")
+        n_shards = len(workers) if n_shards is None else as_count(n_shards, "n_shards")
         index = index_factory(x.shape[1], description, metric)
+        if isinstance(index, faiss.IndexBinary):
+            raise ValueError(f"{description!r} takes codes, not vectors: put a transform in front, as in PRH,BFlat")
         index.train(sample(x, max_train_bytes))
         # Not scattered: what is scattered is lost with the worker that has it.
         with warnings.catch_warnings():
@@ -107,7 +109,7 @@ class ShardedIndex:
             shards.append(client.submit(_built, trained, first, _Recipe(part), pure=False, **where))
             sizes.append(size)
         built = cls(client, x.shape[1], shards, sizes)
-        client.gather(client.map(_size, shards, pure=False))  # a mistake shows here, and not in the first search
+        client.gather(client.map(_shape, shards, pure=False))  # a mistake shows here, and not in the first search
         return built
 
     def search(self, x: npt.ArrayLike, k: int, **settings: float) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
@@ -119,17 +121,16 @@ class ShardedIndex:
         x : array of shape (n, d)
         k : int
         **settings : number
-            Attributes of the index to set before, such as ``k_factor``, or of what is behind its transforms, such as
+            Attributes of the index to set meanwhile, such as ``k_factor``, or of what is behind its transforms, such as
             ``nprobe``.
         """
         vectors = as_vectors(x, self.d, "query vectors")
-        if k < 1:
-            raise ValueError(f"k must be at least 1, not {k}")
+        k = as_count(k, "k")
         step = max(1, _QUERY_BYTES // max(1, vectors.itemsize * self.d))
-        found = [self._search(vectors[first : first + step], k, settings) for first in range(0, len(vectors), step)]
+        found = [
+            self._search(vectors[first : first + step], k, settings) for first in range(0, max(1, len(vectors)), step)
+        ]
         results = [_merged_results(self._client.gather(parts), k) for parts in found]
-        if not results:
-            return np.empty((0, k), np.float32), np.empty((0, k), np.int64)
         distances, ids = (np.concatenate(parts) for parts in zip(*results, strict=True))
         return distances, ids
 
@@ -144,18 +145,22 @@ class ShardedIndex:
         Parameters
         ----------
         folder : path
-            Made if need be. Until all shards are written, `load` gives the old ones.
+            Made if need be. Until all shards are written, `load` gives the old ones; then their files are removed, and
+            whoever has loaded them should load again.
         """
         folder = Path(folder).absolute()
         folder.mkdir(parents=True, exist_ok=True)
+        old = _read_manifest(folder / _MANIFEST) if (folder / _MANIFEST).exists() else None
         token = secrets.token_hex(8)
-        names = [str(folder / f"{token}-{number}.prh") for number in range(len(self._shards))]
-        self._client.gather(self._client.map(_written, self._shards, names, pure=False))
+        self._client.gather(self._client.map(_written, self._shards, _names(folder, token, self._sizes), pure=False))
         manifest = {"format": _FORMAT, "d": self.d, "sizes": self._sizes, "token": token}
         with replacing(folder / _MANIFEST) as file:
             file.write(json.dumps(manifest).encode())
-        for old in set(folder.glob("*.prh")) - set(map(Path, names)):
-            old.unlink()
+        # From now on a shard that is lost is read again from here, and not from files that are about to go.
+        self._shards = _loaded(self._client, folder, self.d, self._sizes, token)
+        if old is not None:
+            for name in _names(folder, old[2], old[1]):
+                Path(name).unlink(missing_ok=True)
 
     @classmethod
     def load(cls, folder: str | Path, *, client: Client | None = None) -> ShardedIndex:
@@ -171,13 +176,21 @@ class ShardedIndex:
         client = client or get_client()
         folder = Path(folder).absolute()
         d, sizes, token = _read_manifest(folder / _MANIFEST)
-        firsts = np.concatenate([[0], np.cumsum(sizes)])[:-1].tolist()
-        names = [str(folder / f"{token}-{number}.prh") for number in range(len(sizes))]
-        shards = client.map(_restored, names, firsts, pure=False)
-        found = client.gather(client.map(_size, shards, pure=False))
-        if found != sizes:
-            raise ValueError(f"{folder}: the shards have {found} vectors instead of {sizes}")
-        return cls(client, d, shards, sizes)
+        return cls(client, d, _loaded(client, folder, d, sizes, token), sizes)
+
+
+def _names(folder: Path, token: str, sizes: Sequence[int]) -> list[str]:
+    return [str(folder / f"{token}-{number}.prh") for number in range(len(sizes))]
+
+
+def _loaded(client: Client, folder: Path, d: int, sizes: list[int], token: str) -> list[Future]:
+    firsts = np.cumsum([0, *sizes])[:-1].tolist()
+    shards: list[Future] = client.map(_restored, _names(folder, token, sizes), firsts, pure=False)
+    found = client.gather(client.map(_shape, shards, pure=False))
+    if found != [(size, d) for size in sizes]:
+        expected = f"{sizes} vectors of {d} dimensions"
+        raise ValueError(f"{folder}: the shards are {found} (vectors, dimensions) instead of {expected}")
+    return shards
 
 
 class _Shard:
@@ -232,16 +245,14 @@ def _has_ids(index: Any) -> bool:
     return any(isinstance(part, (faiss.IndexIDMap, faiss.IndexBinaryIDMap)) for part in nested(index))
 
 
-def _size(shard: _Shard) -> int:
-    return int(shard.index.ntotal)
+def _shape(shard: _Shard) -> tuple[int, int]:
+    return int(shard.index.ntotal), int(shard.index.d)
 
 
 def _searched(
     shard: _Shard, queries: npt.NDArray[Any], k: int, settings: dict[str, float]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], bool]:
-    with shard.lock:  # another thread may search with other settings
-        for name, value in settings.items():
-            _set(shard.index, name, value)
+    with shard.lock, _with_settings(shard.index, settings):  # another thread may search with others
         distances, ids = shard.index.search(queries, k)
     metric = getattr(getattr(shard.index, "refine_index", shard.index), "metric_type", faiss.METRIC_L2)
     return distances, np.where(ids < 0, ids, ids + shard.first), faiss.is_similarity_metric(metric)
@@ -258,12 +269,21 @@ def _merged_results(
     return np.take_along_axis(distances, order, axis=1), np.take_along_axis(ids, order, axis=1)
 
 
-def _set(index: Any, name: str, value: float) -> None:
-    """Set an attribute of an index, or of the part inside that has it."""
-    holder = next((part for part in nested(index) if hasattr(part, name)), None)
-    if holder is None:
-        raise AttributeError(f"a {type(index).__name__} has no {name} to set")
-    setattr(holder, name, value)
+@contextmanager
+def _with_settings(index: Any, settings: dict[str, float]) -> Iterator[None]:
+    """Set attributes of an index, or of the parts inside that have them, for a while."""
+    before = []
+    try:
+        for name, value in settings.items():
+            holder = next((part for part in nested(index) if hasattr(part, name)), None)
+            if holder is None:
+                raise AttributeError(f"a {type(index).__name__} has no {name} to set")
+            before.append((holder, name, getattr(holder, name)))
+            setattr(holder, name, value)
+        yield
+    finally:
+        for holder, name, value in reversed(before):
+            setattr(holder, name, value)
 
 
 def _written(shard: _Shard, name: str) -> None:
@@ -271,7 +291,10 @@ def _written(shard: _Shard, name: str) -> None:
 
 
 def _restored(name: str, first: int) -> _Shard:
-    index = read_index(name)
+    try:
+        index = read_index(name)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
     return _Shard(index, 0 if _has_ids(index) else first)
 
 
