@@ -2,7 +2,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from bench import bits, cost, encode, gaussian, highdim, reduction, search, sift, tradeoff, train
+from bench import bits, cost, encode, fuzz, gaussian, highdim, reduction, search, sift, tradeoff, train
 from bench.report import Options
 
 COMMANDS = {
@@ -17,6 +17,7 @@ COMMANDS = {
     "highdim": highdim,
     "cost": cost,
 }
+TRIALS = {"fuzz": fuzz}
 MAKE_THEIR_DATA = {"encode", "train", "tradeoff", "gaussian", "cost"}
 ONLY_PRINT = {"encode", "train"}
 
@@ -32,7 +33,12 @@ def main() -> None:
             command.add_argument("--data", type=Path, metavar="PATH", help="a folder or file with data sets")
         if name not in ONLY_PRINT:
             command.add_argument("--output", type=Path, metavar="DIR", help="where to write figures as JSON and a plot")
+    for name, trial in TRIALS.items():
+        trial.add_arguments(commands.add_parser(name, help=trial.__doc__))
     arguments = parser.parse_args()
+    if arguments.command in TRIALS:
+        TRIALS[arguments.command].run(arguments)
+        return
     if arguments.output is not None:
         try:  # before the hours that the run may take
             arguments.output.mkdir(parents=True, exist_ok=True)

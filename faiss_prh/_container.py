@@ -3,7 +3,7 @@ The outside of an index file: a stream of checksummed chunks, and a file that is
 
 Little-endian. After the magic and the version come chunks: the number of their bytes (uint32), a CRC-32 of all that
 stands before and of the chunk, the bytes. A chunk of no bytes ends the stream. Nothing of a chunk is used before its
-checksum was compared, and nothing is ever sought, so that pipes serve as well as files.
+checksum was compared. Pipes serve as well as files, but only a file says before its end how long it is.
 """
 
 from __future__ import annotations
@@ -68,6 +68,11 @@ class ChunkReader:
             raise ValueError(f"an index file of format version {version}; this release reads version {_VERSION}")
         self._checksum = zlib.crc32(header)
         self._chunk = memoryview(b"")
+        self._end = _end_of(file)
+
+    def left(self) -> int | None:
+        """Return how many bytes there can still be, or None if this is a pipe."""
+        return None if self._end is None else len(self._chunk) + max(0, self._end - self._file.tell())
 
     def read(self, size: int) -> bytes:
         """Return just so many bytes."""
@@ -128,6 +133,16 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _end_of(file: BinaryIO) -> int | None:
+    try:
+        place = file.tell()
+        end = file.seek(0, os.SEEK_END)
+        file.seek(place)
+    except (AttributeError, OSError, ValueError):  # a pipe, or what is like one
+        return None
+    return end
 
 
 def _write_all(file: BinaryIO, data: bytes) -> None:

@@ -16,8 +16,12 @@ from typing import Any
 import faiss
 import numpy as np
 
+from ._checks import check_binary, check_float, check_transform
+from ._claims import Claims, Walk
 from ._composites import behind, refined, with_ids
 from ._container import ChunkReader, ChunkWriter
+from ._formats import binary_index, float_index
+from ._formats import transform as any_transform
 from .asymmetric import IndexBinaryAsymmetric, NormScale
 from .index import IndexBinaryPreTransform
 from .refine import IndexBinaryRefine, ReRanked
@@ -126,16 +130,18 @@ class RecordReader:
         return thing
 
     def faiss_index(self, kind: str) -> Any:
-        return self._faiss(faiss.read_index)
+        return _checked(self._faiss(faiss.read_index, float_index()))
 
     def faiss_binary_index(self, kind: str) -> Any:
-        return self._faiss(faiss.read_index_binary)
+        index = self._faiss(faiss.read_index_binary, binary_index())
+        check_binary(index)
+        return index
 
     def faiss_transform(self, kind: str) -> Any:
-        owner = self._faiss(faiss.read_VectorTransform)
+        owner = self._faiss(faiss.read_VectorTransform, any_transform())
         transform = faiss.downcast_VectorTransform(owner)
         transform.owner = owner  # which deletes it in the end
-        _check_transform(transform)
+        check_transform(transform)
         return transform
 
     def prh_transform(self, kind: str, size: int) -> PRHTransform:
@@ -158,29 +164,32 @@ class RecordReader:
         return index
 
     def pre_transform(self, kind: str, transforms: int) -> Any:
-        return behind(self._chain(transforms), self.read(_FLOAT_INDEXES))
+        return _checked(behind(self._chain(transforms), self.read(_FLOAT_INDEXES)))
 
     def id_map(self, kind: str, ntotal: int) -> Any:
         ids = np.frombuffer(self._source.read(8 * ntotal), "<i8").astype(np.int64)
         inside = self.read(_FLOAT_INDEXES)
         if inside.ntotal != len(ids):
             raise ValueError(f"a damaged index file: {len(ids)} ids for {inside.ntotal} vectors")
-        return with_ids(kind, inside, ids)
+        return _checked(with_ids(kind, inside, ids))
 
     def refine(self, kind: str, k_factor: float) -> Any:
         base, store = self.read(_FLOAT_INDEXES), self.read(_FLOAT_INDEXES)
         if (base.d, base.ntotal) != (store.d, store.ntotal):
             raise ValueError("a damaged index file: the two parts of an IndexRefine do not fit")
-        return refined(base, store, _finite(k_factor))
+        return _checked(refined(base, store, _finite(k_factor)))
 
     def _chain(self, count: int) -> list[Any]:
         if not 1 <= count <= _DEEPEST:
             raise ValueError(f"a damaged index file: {count} transforms")
         return [self.read(frozenset({"PRHTransform", "faiss.VectorTransform"})) for _ in range(count)]
 
-    def _faiss(self, read: Callable[[Any], Any]) -> Any:
+    def _faiss(self, read: Callable[[Any], Any], walk: Walk) -> Any:
+        claims = Claims(walk, self._source.left)
+
         def callback(size: int) -> bytes:
             data = self._source.read(size)
+            claims.see(data)
             if data == _ON_DISK:
                 raise ValueError("a damaged index file: it names inverted lists in another file")
             return data
@@ -205,16 +214,9 @@ INDEXES = frozenset(_READERS) - {"faiss.VectorTransform", "PRHTransform"}
 _FLOAT_INDEXES = frozenset(name for name in INDEXES if "Binary" not in name)
 
 
-def _check_transform(transform: Any) -> None:
-    """Refuse a Faiss transform that would read outside its arrays: Faiss looks at none of this."""
-    if isinstance(transform, faiss.LinearTransform) and transform.is_trained:
-        sizes = transform.A.size(), transform.b.size()
-        if sizes != (transform.d_in * transform.d_out, transform.d_out if transform.have_bias else 0):
-            raise ValueError("a damaged index file: a linear transform of another size than it says")
-    if isinstance(transform, faiss.RemapDimensionsTransform):
-        places = faiss.vector_to_array(transform.map)
-        if len(places) != transform.d_out or (places < -1).any() or (places >= transform.d_in).any():
-            raise ValueError("a damaged index file: dimensions that do not exist")
+def _checked(index: Any) -> Any:
+    check_float(index)
+    return index
 
 
 def _has_prh(index: Any) -> bool:

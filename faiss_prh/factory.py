@@ -54,6 +54,7 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
     """
     if isinstance(metric, bool) or not isinstance(metric, int):
         raise TypeError(f"metric must be one of faiss.METRIC_…, not {metric!r}")
+    d = checked_dimension(d)
     parts = _split(description)
     id_map = _take(parts, 0, ("IDMap", "IDMap2"))
     refine = _take(parts, -1, ("RFlat", "RAsym"), prefix="Refine(")
@@ -74,7 +75,6 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
             raise ValueError(f"{refine!r} after a binary index needs transforms before it: vectors are not bits")
         return _wrapped(_binary_index(d, index), id_map, faiss.IndexBinaryIDMap, faiss.IndexBinaryIDMap2)
 
-    checked_dimension(d)
     chain: list[Any] = []
     for part in transforms:
         d_in = chain[-1].d_out if chain else d
@@ -102,6 +102,8 @@ def _split(description: str) -> list[str]:
     """Split at the commas that are not in parentheses."""
     if not isinstance(description, str):
         raise TypeError(f"a factory string is needed, not {type(description).__name__}")
+    if not (description.isascii() and description.isprintable()):
+        raise ValueError(f"{description!r}: a factory string has only ASCII letters, digits and marks")
     parts = re.findall(r"(?:[^,()]|\([^()]*\))+", description)
     if not parts or ",".join(parts) != description:
         raise ValueError(f"{description!r}: an empty part, or parentheses that do not match")
@@ -169,7 +171,7 @@ def _binary_index(bits: int, parts: list[str]) -> Any:
         text = text.replace(match["nlist"], str(nlist), 1)
     try:
         return faiss.index_binary_factory(bits, text)
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         raise ValueError(f"{text!r} with {bits} bits: {error}") from None
 
 
@@ -189,7 +191,7 @@ def _check_sizes(match: re.Match[str], bits: int) -> None:
 def _faiss_factory(d: int, description: str, metric: int) -> Any:
     try:
         return faiss.index_factory(d, description, metric)
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         raise ValueError(f"{description!r} with {d} dimensions: {error}") from None
 
 

@@ -228,9 +228,10 @@ def _checked(d: int, number: int, layer: tuple[npt.ArrayLike, npt.ArrayLike, npt
         raise ValueError(f"{where}: a dimension stands in more than one pair")
     if len(theta) and theta.dtype.kind not in "fiu":
         raise TypeError(f"{where}: angles must be real numbers, not {theta.dtype}")
-    theta = theta.astype(np.float32) + np.float32(0)  # which makes -0 a 0: equal angles must hash alike
+    theta = theta.astype(np.float32)
     if not np.isfinite(theta).all():
         raise ValueError(f"{where}: angles must be finite")
+    theta += np.float32(0)  # which makes -0 a 0: equal angles must hash alike
     checked = Layer(i.astype(np.int32), j.astype(np.int32), theta)
     for part in checked:
         part.flags.writeable = False

@@ -1,0 +1,135 @@
+"""What Faiss's readers let through, and Faiss then reads or writes outside its arrays with, or never ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import faiss
+import numpy as np
+from faiss.contrib.inspect_tools import get_invlist
+
+from ._binary import without_id_map
+from ._formats import MOST_CANDIDATES
+
+
+def check_transform(transform: Any) -> None:
+    """Refuse a Faiss transform whose arrays have other sizes than it says."""
+    d_in, d_out = transform.d_in, transform.d_out
+    if isinstance(transform, faiss.LinearTransform) and transform.is_trained:
+        sizes = transform.A.size(), transform.b.size()
+        _expect(sizes == (d_in * d_out, d_out if transform.have_bias else 0), "a linear transform of another size")
+    elif isinstance(transform, faiss.RemapDimensionsTransform):
+        places = faiss.vector_to_array(transform.map)
+        exist = len(places) == d_out and (places >= -1).all() and (places < d_in).all()
+        _expect(exist, "dimensions that do not exist")
+    elif isinstance(transform, faiss.CenteringTransform) and transform.is_trained:
+        _expect(transform.mean.size() == d_in == d_out, "a mean of another size")
+    elif isinstance(transform, faiss.ITQTransform) and transform.is_trained:
+        matrix = transform.pca_then_itq
+        _expect(transform.mean.size() == d_in == matrix.d_in and matrix.d_out == d_out, "an ITQ of another size")
+        check_transform(matrix)
+    elif isinstance(transform, faiss.NormalizationTransform):
+        _expect(d_in == d_out, "a normalization to other dimensions")
+
+
+def check_binary(index: Any) -> None:
+    """Refuse a binary index with parts that do not fit."""
+    rows_index, id_map = without_id_map(index)
+    if id_map is not None:
+        _expect((rows_index.d, rows_index.ntotal) == (index.d, index.ntotal), "an IDMap around another index")
+        if isinstance(rows_index, faiss.IndexBinaryIVF):
+            _check_list_ids(rows_index, index.ntotal)
+    if isinstance(rows_index, faiss.IndexBinaryIVF):
+        _expect(rows_index.quantizer.d == rows_index.d, "centroids of another number of bits")
+        _expect(rows_index.invlists.code_size == rows_index.code_size, "lists of other codes")
+        check_binary(rows_index.quantizer)
+    elif isinstance(rows_index, faiss.IndexBinaryHNSW):
+        check_graph(rows_index.hnsw, rows_index.ntotal)
+    if isinstance(rows_index, (faiss.IndexBinaryHNSW, faiss.IndexBinaryMultiHash)):
+        storage = rows_index.storage
+        _expect((storage.d, storage.ntotal) == (rows_index.d, rows_index.ntotal), "codes of another index")
+
+
+def check_graph(hnsw: Any, n: int) -> None:
+    """Refuse a graph with an edge, or a way in, to where there is no vertex on that level."""
+    ends, levels, offsets = map(faiss.vector_to_array, (hnsw.cum_nneighbor_per_level, hnsw.levels, hnsw.offsets))
+    neighbours = np.empty(0, np.int32)
+    if hnsw.neighbors.size():
+        neighbours = faiss.rev_swig_ptr(hnsw.neighbors.data(), hnsw.neighbors.size())
+    ends, offsets = ends.astype(np.int64), offsets.astype(np.int64)
+    _expect(len(ends) == hnsw.assign_probas.size() + 1 and ends[0] == 0 and (np.diff(ends) >= 0).all(), "no levels")
+    _expect(len(levels) == n and len(offsets) == n + 1, f"a graph that has not {n} vertices")
+    _expect(((levels >= 1) & (levels < len(ends))).all(), "a vertex on no level")
+    _expect(offsets[0] == 0 and offsets[-1] == len(neighbours), "neighbours of no vertex")
+    _expect((np.diff(offsets) == ends[levels]).all(), "a vertex with more or fewer neighbours than its level has")
+    _expect(((neighbours >= -1) & (neighbours < n)).all(), "an edge to no vertex")
+    entry = hnsw.entry_point
+    if n:
+        _expect(0 <= entry < n and levels[entry] - 1 == hnsw.max_level, "no way into the graph")
+    else:
+        _expect(entry == -1 and hnsw.max_level == -1, "a way into an empty graph")
+    for level in range(1, int(levels.max(initial=0))):
+        there = np.flatnonzero(levels > level)
+        places = offsets[there, None] + np.arange(ends[level], ends[level + 1])
+        found = neighbours[places]
+        _expect((levels[found[found >= 0]] > level).all(), "an edge to a vertex below its level")
+    _check_candidates(hnsw.efSearch, n)
+    _check_candidates(hnsw.efConstruction, n)
+
+
+def _check_candidates(candidates: int, n: int) -> None:
+    _expect(0 < candidates <= max(MOST_CANDIDATES, n), f"{candidates} candidates in a search of {n} vertices")
+
+
+def check_float(index: Any) -> None:
+    """Refuse a float index with parts that do not fit."""
+    index = faiss.downcast_index(index)
+    if isinstance(index, faiss.IndexIDMap):
+        inside = faiss.downcast_index(index.index)
+        _expect((inside.d, inside.ntotal) == (index.d, index.ntotal), "an IDMap around another index")
+        check_float(inside)
+        if isinstance(inside, faiss.IndexPreTransform):
+            inside = faiss.downcast_index(inside.index)
+        if isinstance(inside, faiss.IndexIVF):
+            _check_list_ids(inside, index.ntotal)
+    elif isinstance(index, faiss.IndexPreTransform):
+        d = index.d
+        for number in range(index.chain.size()):
+            transform = faiss.downcast_VectorTransform(index.chain.at(number))
+            _expect(transform.d_in == d, "transforms that do not fit")
+            check_transform(transform)
+            d = transform.d_out
+        _expect((index.index.d, index.index.ntotal) == (d, index.ntotal), "transforms before another index")
+        check_float(index.index)
+    elif isinstance(index, faiss.IndexRefine):
+        for part in (index.base_index, index.refine_index):
+            _expect((part.d, part.ntotal) == (index.d, index.ntotal), "the two parts of an IndexRefine do not fit")
+            check_float(part)
+        _expect(1 <= index.k_factor <= max(MOST_CANDIDATES, index.ntotal), f"k_factor = {index.k_factor}")
+    elif isinstance(index, faiss.IndexLSH):
+        thresholds = index.nbits if index.train_thresholds and index.is_trained else index.thresholds.size()
+        _expect(index.thresholds.size() == thresholds, "an LSH without its thresholds")
+        _expect(index.rotate_data or index.d == index.nbits, "an LSH without its rotation")
+        check_transform(index.rrot)
+    elif isinstance(index, faiss.IndexIVF):
+        _expect(index.invlists is not None, "an IVF without its lists")
+        _expect(not index.is_trained or index.quantizer.ntotal == index.nlist, "an IVF without its centroids")
+        _expect(index.quantizer.d == index.d, "centroids of other dimensions")
+        check_float(index.quantizer)
+    elif isinstance(index, faiss.IndexHNSW):
+        check_graph(index.hnsw, index.ntotal)
+        storage = index.storage
+        _expect((storage.d, storage.ntotal) == (index.d, index.ntotal), "vectors of another index")
+        check_float(storage)
+
+
+def _check_list_ids(ivf: Any, ntotal: int) -> None:
+    for number in range(ivf.nlist):
+        if ivf.invlists.list_size(number):
+            ids, _ = get_invlist(ivf.invlists, number)
+            _expect(bool(np.all((ids >= 0) & (ids < ntotal))), "ids that the IDMap does not know")
+
+
+def _expect(is_so: bool | np.bool_, otherwise: str) -> None:
+    if not is_so:
+        raise ValueError(f"a damaged index file: {otherwise}")

@@ -1,0 +1,68 @@
+"""
+What Faiss's own bytes claim, compared with what there is, before Faiss makes room for it.
+
+Faiss's readers make room for as many values as a file says and only then look whether it has them. So the bytes pass by
+a walker, which knows some of Faiss's formats (`_formats`). Others it leaves to Faiss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
+
+
+class Wish(NamedTuple):
+    """How many bytes a walker waits for, and whether it wants to see them."""
+
+    size: int
+    is_read: bool
+
+
+Walk = Generator[Wish, bytes, Any]
+
+
+class UnknownError(Exception):
+    """A format that no walker knows."""
+
+
+class Claims:
+    """
+    Follows the bytes that Faiss reads.
+
+    Parameters
+    ----------
+    walk : Walk
+        What they should be.
+    left : callable
+        Returns how many bytes the source still has, or None where nobody knows.
+    """
+
+    def __init__(self, walk: Walk, left: Callable[[], int | None]) -> None:
+        self._walk, self._left = walk, left
+        self._field = bytearray()
+        self._missing = 0
+        self._wish: Wish | None = None
+        self._go_on(None, 0)
+
+    def see(self, data: bytes) -> None:
+        """Follow bytes that Faiss has not got yet. If they claim what is not there, that is a ValueError."""
+        place = 0
+        while self._wish is not None and place < len(data):
+            part = data[place : place + self._missing]
+            place += len(part)
+            self._missing -= len(part)
+            if self._wish.is_read:
+                self._field += part
+            if not self._missing:
+                self._go_on(bytes(self._field), len(data) - place)
+
+    def _go_on(self, field: bytes | None, ahead: int) -> None:
+        self._field.clear()
+        try:
+            self._wish = self._walk.send(field)  # type: ignore[arg-type]
+        except (StopIteration, UnknownError):
+            self._wish = None
+            return
+        self._missing, left = self._wish.size, self._left()
+        if left is not None and self._missing > left + ahead:
+            raise ValueError(f"a damaged index file: it claims {self._missing} bytes where {left + ahead} are left")
