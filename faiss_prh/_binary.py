@@ -40,6 +40,35 @@ def has_all_rows(rows_index: Any) -> bool:
     return np.array_equal(np.sort(np.concatenate(rows)), np.arange(sum(map(len, rows))))
 
 
+def add(index: Any, codes: npt.NDArray[np.uint8], ids: Ids | None = None) -> None:
+    """Add codes, under ids if there are some. If that fails, a flat index or an IVF is what it was."""
+    rows_index, id_map = without_id_map(index)
+    before = rows_index.ntotal
+    try:
+        if ids is None:
+            index.add(codes)
+        else:
+            index.add_with_ids(codes, ids)
+    except BaseException:  # memory may have run out at any place
+        if isinstance(rows_index, faiss.IndexBinaryIVF):
+            _take_back(rows_index, codes, before)
+        elif isinstance(rows_index, faiss.IndexBinaryFlat) and rows_index.ntotal > before:
+            rows_index.remove_ids(faiss.IDSelectorRange(before, rows_index.ntotal))
+        if id_map is not None and id_map.id_map.size() > before:
+            _set_ids(id_map, faiss.vector_to_array(id_map.id_map)[:before])
+        raise
+
+
+def _take_back(ivf: Any, codes: npt.NDArray[np.uint8], ntotal: int) -> None:
+    """Remove from the ends of lists the first of the codes, which are all that got there."""
+    added = sum(ivf.invlists.list_size(number) for number in range(ivf.nlist)) - ntotal
+    for first in range(0, added, 1000):  # a little at a time: there may be no memory
+        _, lists = ivf.quantizer.search(codes[first : min(first + 1000, added)], 1)
+        for number, count in zip(*np.unique(lists, return_counts=True), strict=True):
+            ivf.invlists.resize(int(number), ivf.invlists.list_size(int(number)) - int(count))
+    ivf.ntotal = ntotal
+
+
 def remove(index: Any, selector: Any) -> int:
     """Remove what an IDSelector selects, and return how many there were."""
     ivf, id_map = without_id_map(index)

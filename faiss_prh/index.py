@@ -132,12 +132,12 @@ class IndexBinaryPreTransform:
 
     def add(self, x: npt.ArrayLike) -> None:
         """Add vectors."""
-        self._keyed.add(self._to_add(x))
+        _binary.add(self._keyed, self._to_add(x))
 
     def add_with_ids(self, x: npt.ArrayLike, ids: npt.ArrayLike) -> None:
         """Add vectors under the given ids, where the binary index can (IDMap, IVF)."""
         codes = self._to_add(x)
-        self._keyed.add_with_ids(codes, as_new_ids(ids, len(codes)))
+        _binary.add(self._keyed, codes, as_new_ids(ids, len(codes)))
 
     def search(self, x: npt.ArrayLike, k: int, *, params: Any = None) -> tuple[npt.NDArray[np.int32], Ids]:
         """

@@ -163,7 +163,7 @@ class ReRanked(IndexBinaryPreTransform):
     def _add(self, x: npt.ArrayLike, ids: npt.ArrayLike | None) -> None:
         if not self.is_trained:
             raise RuntimeError("the index is not trained: call train(x) first")
-        vectors, before = self._checked(x), self.ntotal
+        vectors, before, id_index = self._checked(x), self.ntotal, self._id_index
         if ids is not None:
             ids = as_new_ids(ids, len(vectors))
             self._take_ids()
@@ -171,12 +171,10 @@ class ReRanked(IndexBinaryPreTransform):
             ids = np.arange(before, before + len(vectors))
         try:
             codes = self._add_beside(vectors)
-            if ids is None:
-                self._keyed.add(codes)
-            else:
-                self._keyed.add_with_ids(codes, ids)
+            _binary.add(self._keyed, codes, ids)
         except BaseException:
-            self._beside.remove_ids(np.arange(before, self._beside.ntotal))
+            self._beside.remove_ids(faiss.IDSelectorRange(before, self._beside.ntotal))
+            self._id_index = id_index
             raise
 
     def _unwrapped(self, params: Any) -> tuple[float, Any]:

@@ -441,21 +441,18 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
             self._learned = _serialization.Learned(rotation, mean, kept, *variance)
 
     def _adopt(self, result: Result) -> None:
-        """Become what was learned, and remember how much of the variance comes out, and how evenly."""
-        self._set(result.rotation, result.mean, result.kept)
-        self._note_variance(result.vectors)
+        """Become what was learned, knowing how much of the variance comes out, and how evenly; or stay as it is."""
+        trial = PRHTransform(self.d_in, self.d_out)
+        trial._set(result.rotation, result.mean, result.kept)
+        self._set(result.rotation, result.mean, result.kept, *trial._variance(result.vectors))
 
-    def _note_variance(self, vectors: Vectors) -> None:
-        learned = self._trained()
-        largest = np.abs(vectors - learned.mean).max() or np.float32(1)  # whose square may not fit single precision
-        total = ((vectors - learned.mean) / largest).var(axis=0).sum()
+    def _variance(self, vectors: Vectors) -> tuple[float, ...]:
+        """Return the share of the variance of vectors that comes out, and its spread; nothing if there is none."""
+        centred = vectors - self._trained().mean
+        largest = np.abs(centred).max() or np.float32(1)  # whose square may not fit single precision
+        total = (centred / largest).var(axis=0).sum()
         variances = (self.apply(vectors) / largest).var(axis=0)
-        if not total:
-            return
-        kept, spread = float(variances.sum() / total), float(variances.std() / variances.mean())
-        with _publishing:
-            if self._learned is learned:  # and not what another thread has learned since
-                self._learned = learned._replace(variance_kept=kept, variance_spread=spread)
+        return (float(variances.sum() / total), float(variances.std() / variances.mean())) if total else ()
 
     def _trained(self) -> _serialization.Learned:
         if self._learned is None:
