@@ -2,7 +2,7 @@ import argparse
 import tempfile
 from pathlib import Path
 
-from bench import bits, cost, encode, fuzz, gaussian, highdim, reduction, search, sift, tradeoff, train
+from bench import bits, cost, encode, fuzz, gaussian, highdim, reduction, search, sift, soak, tradeoff, train
 from bench.report import Options
 
 COMMANDS = {
@@ -17,7 +17,7 @@ COMMANDS = {
     "highdim": highdim,
     "cost": cost,
 }
-TRIALS = {"fuzz": fuzz}
+TRIALS = {"fuzz": fuzz, "soak": soak}
 MAKE_THEIR_DATA = {"encode", "train", "tradeoff", "gaussian", "cost"}
 ONLY_PRINT = {"encode", "train"}
 
