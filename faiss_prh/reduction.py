@@ -10,6 +10,8 @@ Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int32]
 
 _CANDIDATES = 8  # of each sign
+_QUERIES = 1024
+"""At a time: an interrupt waits no longer."""
 _ROUNDS = 12
 """Of matching: what is still alone then gains little."""
 
@@ -99,7 +101,11 @@ def candidates(first: npt.NDArray[np.float32], second: npt.NDArray[np.float32]) 
     []
     """
     count = min(_CANDIDATES, len(second))
-    _, found = faiss.knn(np.concatenate([first, -first]), second, count, metric=faiss.METRIC_INNER_PRODUCT)
+    queries = np.concatenate([first, -first])
+    found = np.concatenate([
+        faiss.knn(part, second, count, metric=faiss.METRIC_INNER_PRODUCT)[1]
+        for part in np.array_split(queries, max(1, -(-len(queries) // _QUERIES)))
+    ])  # fmt: skip
     i = np.tile(np.repeat(np.arange(len(first), dtype=np.int32), count), 2)
     return i, found.ravel().astype(np.int32)
 

@@ -9,7 +9,7 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from . import _binary, _search
+from . import _binary, _blocks, _search
 from ._arrays import as_float32, float32_blocks
 from ._composites import binary_with_ids
 from .index import Codes, Ids, IndexBinaryPreTransform, as_count, as_new_ids, as_selector
@@ -297,8 +297,9 @@ class IndexBinaryRefine(ReRanked):
         if self.ntotal == 0:
             return distances
         if isinstance(self.refine_index, faiss.IndexFlat):
-            x, D, I = (faiss.swig_ptr(array) for array in (vectors, distances, rows))
-            self.refine_index.compute_distance_subset(len(vectors), x, k, D, I)
+            for part in _blocks.parts(len(vectors)):
+                x, D, I = (faiss.swig_ptr(array[part]) for array in (vectors, distances, rows))
+                self.refine_index.compute_distance_subset(part.stop - part.start, x, k, D, I)
             return distances
         step = max(1, _DECODED_VALUES // (k * self.d))
         for first in range(0, len(rows), step):

@@ -16,13 +16,13 @@ KINDS = ["PRH,BFlat", "PRH,BIVF4", "PRH,BHNSW8", "IDMap2,PRH,BFlat", "PRH,BFlat,
          "IDMap,PRH,BIVF4,RAsym", "PRH,BFlat,RAsym", "PCA16,PRH,BFlat"]  # fmt: skip
 
 
-def run(program, *arguments):
+def run(program, *arguments, **environment):
     """Run a program in a process of its own, which has the package and NumPy, and return what it printed."""
     prelude = "import os, resource, signal, sys, time\nimport faiss, numpy as np\nimport faiss_prh\n"
     threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", prelude + textwrap.dedent(program), *map(str, arguments)],
-        env={**os.environ, **threads}, capture_output=True, text=True, timeout=300,
+        env={**os.environ, **threads, **environment}, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.returncode}: {done.stdout[-2000:]} {done.stderr[-2000:]}"
     return done.stdout
