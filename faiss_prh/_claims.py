@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 
 class Wish(NamedTuple):
-    """How many bytes a walker waits for, and whether it wants to see them."""
+    """How many bytes a walker waits for, whether it wants to see them, and how many must still come after them."""
 
     size: int
     is_read: bool
+    after: int = 0
 
 
 Walk = Generator[Wish, bytes, Any]
@@ -64,5 +65,6 @@ class Claims:
             self._wish = None
             return
         self._missing, left = self._wish.size, self._left()
-        if left is not None and self._missing > left + ahead:
-            raise ValueError(f"a damaged index file: it claims {self._missing} bytes where {left + ahead} are left")
+        claimed = self._missing + self._wish.after
+        if left is not None and claimed > left + ahead:
+            raise ValueError(f"a damaged index file: it claims {claimed} bytes where {left + ahead} are left")

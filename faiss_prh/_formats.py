@@ -35,8 +35,9 @@ def _skip(size: int) -> Walk:
         yield Wish(size, False)
 
 
-def _vector(item_size: int) -> Walk:
-    (count,) = yield from _fields("Q")
+def _vector(item_size: int, expected: int = 0) -> Walk:
+    """Walk over values and their number. Faiss may make room for what it expects before it reads that."""
+    (count,) = struct.unpack("<Q", (yield Wish(8, True, expected * item_size)))
     yield from _skip(count * item_size)
 
 
@@ -102,8 +103,10 @@ def _scalar_quantized(ntotal: int, trained: bool) -> Walk:
 
 
 def _product_quantized(ntotal: int, trained: bool) -> Walk:
-    yield from _skip(24)
-    yield from _vector(4)
+    d, _, bits = yield from _fields("QQQ")
+    if bits > 24:
+        _refuse(f"a product quantizer of {bits} bits")
+    yield from _vector(4, expected=d << bits)
     yield from _vector(1)
     yield from _skip(9)
 

@@ -160,7 +160,7 @@ class RecordReader:
             )
         beside = self.read(frozenset({"faiss.IndexBinary"}))
         index = IndexBinaryAsymmetric._restored(chain, keyed, beside, k_factor, own_id_map)
-        index._scale = None if scale is None else NormScale(*map(_finite, scale))
+        index._scale = None if scale is None else _checked_scale(NormScale(*map(_finite, scale)))
         return index
 
     def pre_transform(self, kind: str, transforms: int) -> Any:
@@ -227,6 +227,14 @@ def _has_prh(index: Any) -> bool:
     if isinstance(index, faiss.IndexIDMap):
         return _has_prh(index.index)
     return isinstance(index, faiss.IndexRefine) and _has_prh(index.base_index)
+
+
+def _checked_scale(scale: NormScale) -> NormScale:
+    """Refuse norms that are not finite in single precision."""
+    largest = math.log(scale.low) + 255 * scale.step if scale.low > 0 else math.inf
+    if not (largest < math.log(np.finfo(np.float32).max) and scale.step >= 0 and 0 <= scale.reach <= 1):
+        raise ValueError(f"a damaged index file: {scale}")
+    return scale
 
 
 def _finite(value: Any) -> float:

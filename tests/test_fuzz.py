@@ -78,6 +78,11 @@ def test_no_room_is_made_for_what_is_not_there(name):
     assert_refused(r"claims \d+ bytes where \d+ are left", *parts)
 
 
+def test_no_room_is_made_for_centroids_that_are_not_there():
+    data = floats(faiss.IndexPQ(16, 2, 4))
+    assert_refused(r"claims \d+ bytes where \d+ are left", FLOAT, replaced(data, 4, 20))
+
+
 def test_a_pipe_has_no_length_and_is_read_all_the_same():
     class Pipe(io.RawIOBase):
         def __init__(self, data):
@@ -221,6 +226,12 @@ def test_dimensions_that_are_refused(d):
     for description in ("Flat", "BFlat", "PRH,BFlat"):
         with pytest.raises(ValueError, match="d must be from 1"):
             index_factory(d, description)
+
+
+@pytest.mark.parametrize("scale", [[1e38, 0.1, 0.1], [1, 1e300, 0.1], [0, 0.1, 0.1], [1, -1, 0.1], [1, 0.1, 7]])
+def test_norms_that_cannot_be(scale):
+    record = {"type": "IndexBinaryAsymmetric", "transforms": 1, "k_factor": 1.0, "own_id_map": False, "scale": scale}
+    assert_refused("NormScale", record, PRH_RECORD, PRH, LEAF, binary(flat()), LEAF, binary(flat(bits=8)))
 
 
 def fuzz(*arguments, prelude=""):
