@@ -8,6 +8,7 @@ from typing import Any
 import faiss
 
 from ._composites import behind
+from ._formats import MOST_LISTS
 from .asymmetric import IndexBinaryAsymmetric
 from .index import IndexBinaryPreTransform
 from .refine import IndexBinaryRefine
@@ -166,8 +167,10 @@ def _binary_index(bits: int, parts: list[str]) -> Any:
         raise ValueError(f"{','.join(parts)!r} is no binary index; there are {_BINARY_FORMS}")
     text = match[0]
     _check_sizes(match, bits)
-    if match["nlist"] and match["nlist"][-1] in _UNITS:
-        nlist = int(match["nlist"][:-1]) * _UNITS[match["nlist"][-1]]
+    if match["nlist"]:
+        nlist = int(match["nlist"].rstrip("kM")) * _UNITS.get(match["nlist"][-1], 1)
+        if nlist > MOST_LISTS:  # for which Faiss would make room at once
+            raise ValueError(f"{text!r}: {nlist} lists are more than {MOST_LISTS}")
         text = text.replace(match["nlist"], str(nlist), 1)
     try:
         return faiss.index_binary_factory(bits, text)
