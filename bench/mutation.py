@@ -44,7 +44,7 @@ def filled(description: str) -> Iterator[Any]:
         index = clone_index(trained)
         if "IDMap" in description:
             index.add_with_ids(x[:n], np.arange(n) * 7 + 3)
-        else:
+        elif n:
             index.add(x[:n])
         yield index
 

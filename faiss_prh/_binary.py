@@ -42,6 +42,8 @@ def has_all_rows(rows_index: Any) -> bool:
 
 def add(index: Any, codes: npt.NDArray[np.uint8], ids: Ids | None = None) -> None:
     """Add codes, under ids if there are some. If that fails, a flat index or an IVF is what it was."""
+    if not len(codes):  # which crashes the HNSW of Faiss 1.8
+        return
     rows_index, id_map = without_id_map(index)
     before = rows_index.ntotal
     try:

@@ -150,6 +150,17 @@ def test_a_failed_add_changes_nothing(description, monkeypatch, thread_count):
 
 
 @pytest.mark.parametrize("description", KINDS)
+def test_adding_nothing_changes_nothing(description):
+    index = index_factory(D, description)
+    index.train(X)
+    before = serialize_index(index)
+    add(index, description, X[:0])
+    assert serialize_index(index) == before
+    add(index, description, X)
+    assert index.ntotal == 300
+
+
+@pytest.mark.parametrize("description", KINDS)
 def test_an_add_without_memory_changes_nothing(description, monkeypatch, thread_count):
     """Where the binary index, which comes last, has no room."""
     thread_count(1)
