@@ -1,12 +1,16 @@
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import faiss
 import numpy as np
 import pytest
 
 from faiss_prh import _native
+
+HEADERS = Path(__file__).parents[1] / "faiss_prh" / "native"
 
 
 def run_python(code, **environment):
@@ -116,3 +120,14 @@ def test_native_errors_become_exceptions():
         _native.apply(int(untrained.this), x, x.copy())
     with pytest.raises(ValueError, match="no SIMD level 'none'"):
         _native.use_simd_level("none")
+
+
+@pytest.mark.skipif(not shutil.which("g++") or not HEADERS.is_dir(), reason="no g++, or no sources beside the tests")
+def test_the_library_does_what_plain_loops_do(tmp_path):
+    """The program that .ci/sanitize and .ci/aarch64 run, with the library as it is installed."""
+    source, program = Path(__file__).with_name("native") / "check.cpp", tmp_path / "check"
+    compiling = ["g++", "-std=c++17", "-Wall", "-Wextra", "-Werror", f"-I{HEADERS}", source]
+    subprocess.run([*compiling, _native._library._name, "-pthread", "-o", program], check=True)
+    done = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()] == _native.simd_levels()

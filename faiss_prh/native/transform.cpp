@@ -109,14 +109,16 @@ class Transform final : public faiss::VectorTransform {
     void check_identical(const VectorTransform& other) const override {
         const auto* same_type = dynamic_cast<const Transform*>(&other);
         if (!same_type) throw std::runtime_error("PRHTransform: the other transform is not a PRHTransform");
-        if (d_in != same_type->d_in || d_out != same_type->d_out || is_trained != same_type->is_trained ||
-            (is_trained && !(*learned() == *same_type->learned())))
+        const bool trained = has_learned();
+        if (d_in != same_type->d_in || d_out != same_type->d_out || trained != same_type->has_learned() ||
+            (trained && !(*learned() == *same_type->learned())))
             throw std::runtime_error("PRHTransform: the other PRHTransform holds another rotation");
     }
 
     void set(int n, const Layers& layers, const float* mean, const std::int32_t* kept) {
         model_.replace(Model({n, d_in, d_out, kept}, layers, mean));
-        is_trained = true;
+        // Faiss's own field, and so no std::atomic; several threads may train at once.
+        __atomic_store_n(&is_trained, true, __ATOMIC_RELEASE);
     }
 
     // A running call keeps the model it began with.
@@ -130,6 +132,8 @@ class Transform final : public faiss::VectorTransform {
     Learned learned() const { return Learned(model_); }
 
   private:
+    bool has_learned() const { return __atomic_load_n(&is_trained, __ATOMIC_ACQUIRE); }
+
     PrhTrainCallback train_;
     Published<Model> model_;
 };

@@ -1,0 +1,361 @@
+// The native library's C functions against plain loops in double precision, at every SIMD level this CPU has.
+// Every buffer is of the exact size, so that a sanitizer sees a step beyond it.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "faiss_abi.hpp"
+#include "prh.h"
+
+namespace {
+
+using Floats = std::vector<float>;
+using Doubles = std::vector<double>;
+using Bytes = std::vector<std::uint8_t>;
+
+constexpr double kRounding = 1e-5;   // of a vector's norm
+
+// Counted without ordering: the order that a sanitizer for threads sees must be the library's.
+std::atomic<int> n_failures{0};
+std::atomic<long> n_checks{0};
+
+__attribute__((format(printf, 2, 3))) void check(bool good, const char* format, ...) {
+    n_checks.fetch_add(1, std::memory_order_relaxed);
+    if (good || n_failures.fetch_add(1, std::memory_order_relaxed) > 20) return;
+    va_list arguments;
+    va_start(arguments, format);
+    std::fprintf(stderr, "%s: ", prh_active_simd_level());
+    std::vfprintf(stderr, format, arguments);
+    std::fprintf(stderr, "\n");
+    va_end(arguments);
+}
+
+void succeed(const char* failure) {
+    check(!failure, "failed: %s", failure ? failure : "");
+}
+
+int one_thread() {
+    return 1;
+}
+int four_threads() {
+    return 4;
+}
+
+class Random {
+  public:
+    explicit Random(unsigned seed) : engine_(seed) {}
+    int below(int n) { return static_cast<int>(engine_() % static_cast<unsigned>(n)); }
+    float value() { return static_cast<float>(engine_() / 2147483648.0 - 1); }
+    Floats values(std::int64_t n) {
+        Floats all(n);
+        for (float& v : all) v = value();
+        return all;
+    }
+    std::vector<std::int32_t> order(int n) {
+        std::vector<std::int32_t> all(n);
+        std::iota(all.begin(), all.end(), 0);
+        for (int k = n - 1; k > 0; k--) std::swap(all[k], all[below(k + 1)]);
+        return all;
+    }
+
+  private:
+    std::mt19937 engine_;
+};
+
+// A rotation as the library is given it, and as a plain loop.
+struct Rotation {
+    int d_in, d_out, n;
+    std::vector<std::int64_t> ends;
+    std::vector<std::int32_t> i, j, kept;
+    Floats theta, mean;
+
+    Rotation(int d_in_, int d_out_, int n_layers, unsigned seed) : d_in(d_in_), d_out(d_out_), n(std::max(d_in, d_out)) {
+        Random random(seed);
+        for (int layer = 0; layer < n_layers; layer++) {
+            const auto order = random.order(n);
+            const int n_pairs = layer % 3 == 2 ? random.below(n / 2 + 1) : n / 2;   // some layers leave dimensions out
+            for (int p = 0; p < n_pairs; p++) {
+                i.push_back(order[2 * p]);
+                j.push_back(order[2 * p + 1]);
+                theta.push_back(random.below(10) ? 3.2f * random.value() : 0.0f);
+            }
+            ends.push_back(static_cast<std::int64_t>(i.size()));
+        }
+        kept = random.order(n);
+        kept.resize(d_out);
+        mean = random.values(d_in);
+    }
+
+    const char* set(PrhTransform* transform) const {
+        return prh_transform_set(transform, n, static_cast<int>(ends.size()), ends.data(), i.data(), j.data(),
+                                 theta.data(), mean.data(), kept.data());
+    }
+
+    Doubles applied(const float* x) const {
+        Doubles all(n, 0.0), y(d_out);
+        for (int k = 0; k < d_in; k++) all[k] = static_cast<double>(x[k]) - mean[k];
+        for (std::size_t r = 0; r < i.size(); r++) turn(all, r, theta[r]);
+        for (int k = 0; k < d_out; k++) y[k] = all[kept[k]];
+        return y;
+    }
+
+    Doubles reversed(const float* y) const {
+        Doubles all(n, 0.0);
+        for (int k = 0; k < d_out; k++) all[kept[k]] = y[k];
+        for (std::size_t r = i.size(); r-- > 0;) turn(all, r, -theta[r]);
+        all.resize(d_in);
+        for (int k = 0; k < d_in; k++) all[k] += mean[k];
+        return all;
+    }
+
+  private:
+    void turn(Doubles& all, std::size_t r, double angle) const {
+        double &a = all[i[r]], &b = all[j[r]];
+        const double cosine = std::cos(angle), sine = std::sin(angle), u = a, w = b;
+        a = cosine * u - sine * w;
+        b = sine * u + cosine * w;
+    }
+};
+
+class Transform {
+  public:
+    Transform(int d_in, int d_out) : handle_(prh_transform_new(d_in, d_out, nullptr)) {}
+    explicit Transform(const Rotation& rotation) : Transform(rotation.d_in, rotation.d_out) {
+        succeed(rotation.set(handle_));
+    }
+    Transform(const Transform&) = delete;
+    Transform& operator=(const Transform&) = delete;
+    ~Transform() { delete reinterpret_cast<faiss::VectorTransform*>(handle_); }   // as Faiss does
+    operator PrhTransform*() const { return handle_; }
+
+  private:
+    PrhTransform* handle_;
+};
+
+bool bit(const Bytes& codes, std::int64_t row, int d_out, int k) {
+    return codes[row * ((d_out + 7) / 8) + k / 8] >> (k % 8) & 1;
+}
+
+double norm(const Doubles& values) {
+    return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
+}
+
+void check_near(const Doubles& expected, const float* found, const char* what, const Rotation& rotation, int n) {
+    const double allowed = kRounding * std::max(1.0, norm(expected));
+    for (std::size_t k = 0; k < expected.size(); k++)
+        check(std::abs(found[k] - expected[k]) <= allowed, "%s: %d to %d dimensions, %zu layers, %d vectors: %g, not %g",
+              what, rotation.d_in, rotation.d_out, rotation.ends.size(), n, found[k], expected[k]);
+}
+
+void check_rotation(int d_in, int d_out, int n_layers) {
+    const Rotation rotation(d_in, d_out, n_layers, static_cast<unsigned>(d_in * 1000 + d_out * 10 + n_layers));
+    const Transform transform(rotation);
+    const int code_size = (d_out + 7) / 8;
+    Random random(1);
+    for (const int n : {0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 18, 19, 31, 33, 50}) {
+        const Floats x = random.values(static_cast<std::int64_t>(n) * d_in);
+        Floats y(static_cast<std::size_t>(n) * d_out), back(x.size());
+        Bytes codes(static_cast<std::size_t>(n) * code_size, 0xaa);
+        succeed(prh_transform_apply(transform, n, x.data(), y.data()));
+        check(prh_transform_encode(transform, n, x.data(), codes.data()) == -1, "finite vectors were refused");
+        succeed(prh_transform_reverse(transform, n, y.data(), back.data()));
+        for (int v = 0; v < n; v++) {
+            check_near(rotation.applied(&x[v * d_in]), &y[v * d_out], "apply", rotation, n);
+            check_near(rotation.reversed(&y[v * d_out]), &back[v * d_in], "reverse", rotation, n);
+            for (int k = 0; k < code_size * 8; k++)
+                check(bit(codes, v, d_out, k) == (k < d_out && y[v * d_out + k] >= 0),
+                      "encode: %d to %d dimensions, %d vectors: bit %d of vector %d", d_in, d_out, n, k, v);
+        }
+        for (int bad = 0; bad < n; bad += 5) {
+            Floats broken = x;
+            broken[(bad + 1) * d_in - 1] = bad % 2 ? std::numeric_limits<float>::infinity() : std::nanf("");
+            check(prh_transform_encode(transform, n, broken.data(), codes.data()) == bad,
+                  "encode: %d dimensions, %d vectors: vector %d is not finite", d_in, n, bad);
+        }
+    }
+}
+
+// One thread and four, whole and cut: not a bit differs.
+void check_threads(int d) {
+    const Rotation rotation(d, d, 6, 7);
+    const Transform transform(rotation);
+    const std::int64_t n = 2500000 / (4 * d) + 5, code_size = (d + 7) / 8;
+    const Floats x = Random(2).values(n * d);
+    Floats y[2] = {Floats(n * d), Floats(n * d)}, back[2] = {Floats(n * d), Floats(n * d)};
+    Bytes codes[2] = {Bytes(n * code_size), Bytes(n * code_size)};
+    for (const bool several : {false, true}) {
+        prh_set_thread_source(several ? four_threads : one_thread);
+        succeed(prh_transform_apply(transform, n, x.data(), y[several].data()));
+        succeed(prh_transform_reverse(transform, n, x.data(), back[several].data()));
+        check(prh_transform_encode(transform, n, x.data(), codes[several].data()) == -1, "finite vectors were refused");
+    }
+    check(y[0] == y[1] && back[0] == back[1] && codes[0] == codes[1], "%d dimensions: threads change the result", d);
+    Floats cut(n * d);
+    for (std::int64_t first = 0, count; first < n; first += count) {
+        count = std::min<std::int64_t>(n - first, first % 37 + 1);
+        succeed(prh_transform_apply(transform, count, &x[first * d], &cut[first * d]));
+    }
+    check(cut == y[0], "%d dimensions: cuts change the result", d);
+    Floats broken = x;
+    broken[(n - 2) * d] = broken[(n / 2) * d] = std::nanf("");
+    check(prh_transform_encode(transform, n, broken.data(), codes[1].data()) == n / 2, "the first bad vector of two");
+}
+
+// Readers while others replace the rotation: each call gives one rotation's result or the other's.
+void check_replacing() {
+    constexpr int d = 24, n = 40, kRounds = 200;
+    const Rotation rotations[2] = {{d, d, 4, 1}, {d, d, 5, 2}};
+    const Floats x = Random(3).values(n * d);
+    Floats expected[2] = {Floats(n * d), Floats(n * d)};
+    const Transform transform(d, d);
+    for (int r = 0; r < 2; r++) {
+        succeed(rotations[r].set(transform));
+        succeed(prh_transform_apply(transform, n, x.data(), expected[r].data()));
+    }
+    std::vector<std::thread> threads;
+    for (int r = 0; r < 2; r++)
+        threads.emplace_back([&, r] {
+            for (int round = 0; round < kRounds; round++) succeed(rotations[r].set(transform));
+        });
+    for (int r = 0; r < 2; r++)
+        threads.emplace_back([&] {
+            Floats y(n * d);
+            Bytes codes(n * d / 8);
+            const auto* seen = reinterpret_cast<const faiss::VectorTransform*>(static_cast<PrhTransform*>(transform));
+            for (int round = 0; round < kRounds; round++) {
+                succeed(prh_transform_apply(transform, n, x.data(), y.data()));
+                check(y == expected[0] || y == expected[1], "neither rotation's result");
+                check(prh_transform_encode(transform, n, x.data(), codes.data()) == -1, "finite vectors were refused");
+                try {
+                    seen->check_identical(*seen);
+                } catch (const std::exception&) {   // it was replaced between the two looks at it
+                }
+            }
+        });
+    for (std::thread& thread : threads) thread.join();
+}
+
+void check_sample(int n, int m) {
+    Random random(static_cast<unsigned>(n * 100 + m));
+    const Floats x = random.values(n * m);
+    Floats rows(n * m);
+    const int first = m / 3;
+    succeed(prh_sample_fill(rows.data(), n, m, 0, first, x.data()));
+    succeed(prh_sample_fill(rows.data(), n, m, first, m - first, x.data() + first * n));
+    bool filled = true;
+    for (int r = 0; r < n; r++)
+        for (int c = 0; c < m; c++) filled &= rows[r * m + c] == x[c * n + r];
+    check(filled, "sample_fill: %d rows of %d", n, m);
+
+    Doubles means(n);
+    succeed(prh_sample_centre(rows.data(), n, m, means.data()));
+    for (int r = 0; r < n; r++) {
+        double mean = 0;
+        for (int c = 0; c < m; c++) mean += x[c * n + r] / static_cast<double>(m);
+        check(std::abs(means[r] - mean) < 1e-9, "sample_centre: %d rows of %d", n, m);
+        for (int c = 0; c < m; c++) check(std::abs(rows[r * m + c] - (x[c * n + r] - mean)) < 1e-6, "sample_centre");
+    }
+
+    const auto order = random.order(n);
+    const int n_pairs = n / 2;
+    const std::vector<std::int32_t> i(order.begin(), order.begin() + n_pairs),
+            j(order.begin() + n_pairs, order.begin() + 2 * n_pairs);
+    Doubles covariances(n_pairs);
+    succeed(prh_sample_covariances(rows.data(), m, n_pairs, i.data(), j.data(), covariances.data()));
+    for (int p = 0; p < n_pairs; p++) {
+        double sum = 0;
+        for (int c = 0; c < m; c++) sum += static_cast<double>(rows[i[p] * m + c]) * rows[j[p] * m + c];
+        check(std::abs(covariances[p] - sum / m) < 1e-9, "sample_covariances: %d rows of %d", n, m);
+    }
+
+    const Floats theta = random.values(n_pairs), before = rows;
+    succeed(prh_sample_rotate(rows.data(), m, n_pairs, i.data(), j.data(), theta.data()));
+    for (int p = 0; p < n_pairs; p++)
+        for (int c = 0; c < m; c++) {
+            const double cosine = std::cos(theta[p]), sine = std::sin(theta[p]);
+            const double a = before[i[p] * m + c], b = before[j[p] * m + c];
+            check(std::abs(rows[i[p] * m + c] - (cosine * a - sine * b)) < 1e-6 &&
+                          std::abs(rows[j[p] * m + c] - (sine * a + cosine * b)) < 1e-6,
+                  "sample_rotate: %d rows of %d", n, m);
+        }
+}
+
+void check_rerank(int n, int n_bytes, int k) {
+    Random random(static_cast<unsigned>(n * 1000 + n_bytes * 10 + k));
+    Bytes stored(static_cast<std::size_t>(n) * k * n_bytes), codes(stored.size());
+    for (std::uint8_t& byte : stored) byte = static_cast<std::uint8_t>(random.below(256));
+    std::vector<const std::uint8_t*> addresses(n * k);
+    const auto from = random.order(n * k);
+    for (int c = 0; c < n * k; c++) addresses[c] = c % 7 == 3 ? nullptr : &stored[from[c] * n_bytes];
+    succeed(prh_gather(n * k, n_bytes, addresses.data(), codes.data()));
+    for (int c = 0; c < n * k; c++)
+        for (int b = 0; b < n_bytes; b++)
+            check(codes[c * n_bytes + b] == (addresses[c] ? addresses[c][b] : 0), "gather: %d of %d bytes", c, n_bytes);
+
+    const Floats z = random.values(n * n_bytes * 8);
+    Floats sums(n * k);
+    succeed(prh_signed_sums(n, n_bytes, z.data(), k, codes.data(), sums.data()));
+    for (int q = 0; q < n; q++)
+        for (int c = 0; c < k; c++) {
+            double sum = 0;
+            for (int b = 0; b < n_bytes * 8; b++)
+                sum += (codes[(q * k + c) * n_bytes + b / 8] >> (b % 8) & 1 ? 1 : -1) * z[q * n_bytes * 8 + b];
+            check(std::abs(sums[q * k + c] - sum) < kRounding * n_bytes * 8, "signed_sums: %d bytes, %d codes", n_bytes, k);
+        }
+}
+
+void check_failures() {
+    const Transform untrained(3, 3);
+    const Floats x(3);
+    Floats y(3);
+    Bytes codes(1);
+    const char* const failure = prh_transform_apply(untrained, 1, x.data(), y.data());
+    check(failure && std::strstr(failure, "not trained"), "apply of an untrained transform");
+    check(prh_transform_encode(untrained, 1, x.data(), codes.data()) == -2, "encode of an untrained transform");
+    check(std::strstr(prh_last_failure(), "not trained"), "the message of encode");
+    check(prh_use_simd_level("none"), "an unknown SIMD level");
+}
+
+void check_level() {
+    prh_set_thread_source(one_thread);
+    for (const int d : {1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 40, 64, 100, 257})
+        for (const int n_layers : {0, 1, 2, 7}) check_rotation(d, d, n_layers);
+    for (const int d : {17, 40, 100}) {
+        check_rotation(d, 1, 5);
+        check_rotation(d, d / 2, 5);
+        check_rotation(d, d + 3, 6);
+        check_rotation(d, 2 * d, 6);
+    }
+    for (const int d : {3, 130}) check_threads(d);
+    prh_set_thread_source(four_threads);
+    check_replacing();
+    for (const int n : {1, 4, 7, 18})
+        for (const int m : {1, 3, 4, 15, 16, 17, 100, 30000}) check_sample(n, m);
+    for (const int n_bytes : {1, 2, 3, 4, 5, 16, 17})
+        for (const int k : {1, 3, 10}) check_rerank(9, n_bytes, k);
+    check_rerank(500, 16, 40);
+    check_failures();
+}
+
+}  // namespace
+
+int main() {
+    const char* level;
+    for (int index = 0; (level = prh_simd_level(index)); index++) {
+        succeed(prh_use_simd_level(level));
+        const long before = n_checks;
+        check_level();
+        std::printf("%s: %ld checks\n", level, n_checks - before);
+    }
+    if (n_failures) std::fprintf(stderr, "%d checks failed\n", n_failures.load());
+    return n_failures ? EXIT_FAILURE : EXIT_SUCCESS;
+}
