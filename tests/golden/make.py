@@ -2,9 +2,10 @@
 Write the golden files of the current format version: python tests/golden/make.py.
 
 Never overwrite files of a version that was released. The queries are base vectors, which are far apart: no rounding
-changes the results.
+changes the results. transform-v1.bytes is what stands in v1-flat.prh: this release writes version 2 only.
 """
 
+import sys
 from pathlib import Path
 
 import faiss
@@ -23,9 +24,8 @@ DESCRIPTIONS = {
 }
 
 
-def main() -> None:
-    """Write the files."""
-    faiss.omp_set_num_threads(1)
+def make_indexes() -> None:
+    """Write index files, some queries and their results."""
     rng = np.random.default_rng(1)
     x = rng.normal(size=(100, 20)).astype("float32")
     xq = x[::20]
@@ -41,5 +41,26 @@ def main() -> None:
         np.savez(FOLDER / f"{name}.npz", xq=xq, D=D, I=I)
 
 
+def make_codes() -> None:
+    """Write a transform, an index with it, and for all transforms the codes of vectors by a formula."""
+    sys.path.append(str(FOLDER.parent))
+    from formula import formula_vectors
+
+    prh = faiss_prh.PRHTransform(40, 27)
+    prh.train(formula_vectors(500, 40))
+    (FOLDER / "transform-v2.bytes").write_bytes(prh.to_bytes())
+    for path in FOLDER.glob("transform-*.bytes"):
+        transform = faiss_prh.PRHTransform.from_bytes(path.read_bytes())
+        np.save(path.with_suffix(".npy"), transform.encode(formula_vectors(100, transform.d_in, start=500)))
+    index = faiss_prh.IndexBinaryPreTransform(prh, faiss.IndexBinaryFlat(32))
+    x = formula_vectors(100, 40, start=500)
+    index.add(x)
+    D, I = index.search(x[::20], 1)
+    faiss_prh.write_index(index, FOLDER / "v1-transform-v2.prh")
+    np.savez(FOLDER / "v1-transform-v2.npz", xq=x[::20], D=D, I=I)
+
+
 if __name__ == "__main__":
-    main()
+    faiss.omp_set_num_threads(1)
+    make_indexes()
+    make_codes()
