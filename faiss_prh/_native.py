@@ -200,13 +200,22 @@ def _check_version(native: str) -> None:
         raise ImportError(f"the native library is of version {native}, the package of {installed}: install it again")
 
 
-def _check_faiss_layout(probe: Callable[[], Any]) -> None:
+def _check_faiss_layout(probe: Callable[[Any], Any]) -> None:
     """
     Send a vector through Faiss's Python proxy, its C++ and back, and compare.
 
+    `probe` is given what a transform calls to train, and returns Faiss's proxy of one from 2 dimensions to 2.
+
     Faiss promises no stable layout of its classes; a Faiss with another one must not get to run this code.
     """
-    transform = probe()
+    trained_with: list[int] = []
+
+    @TrainCallback  # type: ignore[untyped-decorator]
+    def note(_: int, n: int, x: int, failure: int, failure_size: int) -> None:
+        trained_with.append(n)
+        ctypes.memset(failure, 0, 1)
+
+    transform = probe(note)
     try:
         seen = (transform.d_in, transform.d_out, transform.is_trained)
         if seen != (2, 2, False):
@@ -214,6 +223,9 @@ def _check_faiss_layout(probe: Callable[[], Any]) -> None:
         quarter_turn = (np.array([1]), np.array([0], "i4"), np.array([1], "i4"), np.array([np.pi / 2], "f4"))
         set_rotation(int(transform.this), 2, *quarter_turn, np.array([1, 2], "f4"), np.arange(2, dtype="i4"))
         x = np.array([[4, 6]], dtype=np.float32)
+        transform.train(x)
+        if trained_with != [1]:
+            raise ValueError("train did not reach the transform")
         y = transform.apply(x)
         if not (transform.is_trained and np.allclose(y, [[-4, 3]])):
             raise ValueError(f"apply gave {y}")
@@ -234,4 +246,4 @@ if os.environ.get("FAISS_PRH_SIMD"):
     except ValueError as error:
         raise ImportError(f"FAISS_PRH_SIMD: {error}") from None
 _follow_faiss_threads()
-_check_faiss_layout(lambda: new_transform(2, 2, TrainCallback()))
+_check_faiss_layout(lambda train: new_transform(2, 2, train))

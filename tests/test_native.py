@@ -100,12 +100,29 @@ class Doctored:
         {"is_trained": True},
         {"apply": lambda x: x},
         {"reverse_transform": lambda y: y},
+        {"train": lambda x: None},
+        {"check_identical": lambda other: other.no_such_slot},
     ],
 )
 def test_a_faiss_of_another_layout_is_refused(wrong):
-    proxy = _native.new_transform(2, 2, _native.TrainCallback())
     with pytest.raises(ImportError, match=f"does not fit this Faiss .{faiss.__version__}.*another layout"):
-        _native._check_faiss_layout(lambda: Doctored(proxy, **wrong))
+        _native._check_faiss_layout(lambda train: Doctored(_native.new_transform(2, 2, train), **wrong))
+
+
+@pytest.mark.parametrize(
+    "doctoring",
+    [
+        "faiss.VectorTransform.d_out = property(lambda self: 7)",
+        "faiss.VectorTransform.apply = lambda self, x: x",
+        "faiss.VectorTransform.train = lambda self, x: None",
+    ],
+)
+def test_the_import_fails_with_a_faiss_of_another_layout(doctoring):
+    done = run_python(f"import faiss\n{doctoring}\nimport faiss_prh")
+    assert done.returncode == 1
+    last_line = done.stderr.strip().splitlines()[-1]
+    assert last_line.startswith(f"ImportError: faiss-prh does not fit this Faiss ({faiss.__version__}): its VectorTr")
+    assert "than that of faiss-cpu 1.8 to 1.15" in last_line
 
 
 def test_another_versions_library_is_refused():
