@@ -35,9 +35,10 @@ import hashlib, sys
 import numpy as np
 from faiss_prh import PRHTransform
 from formula import formula_vectors
-x = formula_vectors(1500, 100) * np.linspace(1, 3, 100, dtype=np.float32)
-for d_out, options in [(100, {}), (100, dict(refine=False)), (130, dict(refine=False))]:
-    prh = PRHTransform(100, d_out, **options)
+paper = dict(refine=False)
+for d, d_out, options in [(100, 100, {}), (100, 100, paper), (100, 130, {}), (100, 40, {}), (784, 256, {})]:
+    x = formula_vectors(1500, d) * np.linspace(1, 3, d, dtype=np.float32)
+    prh = PRHTransform(d, d_out, **options)
     prh.train(x)
     print(hashlib.sha256(prh.to_bytes()).hexdigest(), hashlib.sha256(prh.encode(x)).hexdigest())
 """
