@@ -211,7 +211,7 @@ def test_memory_that_runs_out_in_add(description):
                 failed += 1
                 assert faiss_prh.serialize_index(index) == before, extra
                 assert all(np.array_equal(*pair) for pair in zip(index.search(queries, 3), expected))
-        assert failed >= 2
+        assert failed
         print("failed and unchanged")
     """)
     assert run(program, description).strip().endswith("failed and unchanged")

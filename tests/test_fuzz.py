@@ -234,10 +234,14 @@ def test_norms_that_cannot_be(scale):
     assert_refused("NormScale", record, PRH_RECORD, PRH, LEAF, binary(flat()), LEAF, binary(flat(bits=8)))
 
 
+# As `python -m bench` does, but that imports what draws the plots of other commands.
+RUN = "import argparse; parser = argparse.ArgumentParser(); {0}.add_arguments(parser); {0}.run(parser.parse_args())"
+
+
 def fuzz(*arguments, prelude=""):
-    program = f"import sys; from bench import __main__, fuzz\n{prelude}\n__main__.main()"
+    program = f"from bench import fuzz\n{prelude}\n{RUN.format('fuzz')}"
     return subprocess.run(
-        [sys.executable, "-c", program, "fuzz", *arguments],
+        [sys.executable, "-c", program, *arguments],
         cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
 

@@ -6,12 +6,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_fuzz import RUN
 
 
 def soak(minutes, prelude=""):
-    program = f"from bench import __main__, soak\n{prelude}\n__main__.main()"
+    program = f"from bench import soak\n{prelude}\n{RUN.format('soak')}"
     return subprocess.run(
-        [sys.executable, "-c", program, "soak", "--minutes", str(minutes), "--seed", "3"],
+        [sys.executable, "-c", program, "--minutes", str(minutes), "--seed", "3"],
         cwd=Path(__file__).parents[1], env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
