@@ -128,9 +128,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     faiss.omp_set_num_threads(1)
     counts: Counter[str] = Counter()
-    start, warm, most = time.monotonic(), 0, 0
     with tempfile.TemporaryDirectory() as folder:
         soak = Soak(arguments.seed, Path(folder))
+        start, warm, most = time.monotonic(), memory_in_use(), 0
         while (share := (time.monotonic() - start) / (60 * arguments.minutes)) < 1:
             try:
                 counts[soak.step()] += 1

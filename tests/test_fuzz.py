@@ -246,6 +246,9 @@ def fuzz(*arguments, prelude=""):
     )  # fmt: skip
 
 
+@pytest.mark.skipif(
+    not hasattr(faiss, "set_deserialization_vector_byte_limit"), reason="older readers of Faiss let more through"
+)
 def test_a_short_run_finds_nothing(tmp_path):
     run = fuzz("--seconds", "3", "--seed", "1", "--failure", str(tmp_path / "failure"))
     assert run.returncode == 0, run.stdout + run.stderr
