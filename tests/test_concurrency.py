@@ -16,6 +16,8 @@ from test_faults import run
 
 from faiss_prh import _blocks, clone_index, index_factory
 
+pytestmark = pytest.mark.slow
+
 D = 32
 X = np.random.default_rng(0).normal(size=(4000, D)).astype(np.float32)
 DESCRIPTIONS = ["PRH,BFlat", "PRH,BIVF16", "PRH,BHNSW8", "PRH,BFlat,RFlat", "PRH,BIVF16,RAsym"]

@@ -44,6 +44,7 @@ for d, d_out, options in [(100, 100, {}), (100, 100, paper), (100, 130, {}), (10
 """
 
 
+@pytest.mark.slow
 def test_threads_of_openmp_and_blas_change_neither_rotation_nor_codes():
     printed = set()
     for openmp, blas in [(1, 1), (4, 1), (1, 4), (3, 2)]:

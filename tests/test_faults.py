@@ -10,6 +10,8 @@ import pytest
 
 from faiss_prh import _arrays, index_factory, serialize_index, write_index
 
+pytestmark = pytest.mark.slow
+
 D = 24
 X = np.random.default_rng(0).normal(size=(300, D)).astype(np.float32)
 KINDS = ["PRH,BFlat", "PRH,BIVF4", "PRH,BHNSW8", "IDMap2,PRH,BFlat", "PRH,BFlat,RFlat", "PRH,BIVF4,RFlat",

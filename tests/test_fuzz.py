@@ -17,6 +17,8 @@ from test_storage import FLOAT_DATA, LEAF, PRH, PRH_RECORD, binary, flat, forged
 from bench.mutation import Mutator
 from faiss_prh import PRHTransform, clone_index, deserialize_index, index_factory, read_index
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 FLOAT = {"type": "faiss.Index"}
 TRANSFORM = {"type": "faiss.VectorTransform"}

@@ -27,6 +27,8 @@ def test_a_short_soak():
 
 WRONG = """
 import faiss_prh
+
+pytestmark = pytest.mark.slow
 right = faiss_prh.IndexBinaryPreTransform.range_search
 def wrong(index, *arguments, **options):
     limits, distances, ids = right(index, *arguments, **options)

@@ -329,6 +329,7 @@ print(before, max(peaks))
 """
 
 
+@pytest.mark.slow
 def test_encoding_a_memory_map_takes_flat_memory(tmp_path):
     """The vectors would take 400 MB in single precision; blocks of 64 MB and the like are what is held."""
     run = subprocess.run([sys.executable, "-c", STREAM, tmp_path], capture_output=True, text=True, check=True)
