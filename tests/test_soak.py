@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from test_fuzz import RUN
 
+pytestmark = pytest.mark.slow
+
 
 def soak(minutes, prelude=""):
     program = f"from bench import soak\n{prelude}\n{RUN.format('soak')}"
@@ -27,8 +29,6 @@ def test_a_short_soak():
 
 WRONG = """
 import faiss_prh
-
-pytestmark = pytest.mark.slow
 right = faiss_prh.IndexBinaryPreTransform.range_search
 def wrong(index, *arguments, **options):
     limits, distances, ids = right(index, *arguments, **options)
