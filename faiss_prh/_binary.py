@@ -14,6 +14,7 @@ import numpy.typing as npt
 from faiss.contrib.inspect_tools import get_invlist
 
 Ids = npt.NDArray[np.int64]
+_SPARE_BYTES = 1 << 19
 
 
 def without_id_map(index: Any) -> tuple[Any, Any]:
@@ -46,18 +47,21 @@ def add(index: Any, codes: npt.NDArray[np.uint8], ids: Ids | None = None) -> Non
         return
     rows_index, id_map = without_id_map(index)
     before = rows_index.ntotal
+    spare = np.empty(_SPARE_BYTES, np.uint8)  # for taking back, if there is no other memory
     try:
         if ids is None:
             index.add(codes)
         else:
             index.add_with_ids(codes, ids)
     except BaseException:  # memory may have run out at any place
+        del spare
         if isinstance(rows_index, faiss.IndexBinaryIVF):
             _take_back(rows_index, codes, before)
         elif isinstance(rows_index, faiss.IndexBinaryFlat) and rows_index.ntotal > before:
             rows_index.remove_ids(faiss.IDSelectorRange(before, rows_index.ntotal))
         if id_map is not None and id_map.id_map.size() > before:
-            _set_ids(id_map, faiss.vector_to_array(id_map.id_map)[:before])
+            id_map.id_map.resize(before)
+            _take_ids(id_map)
         raise
 
 
@@ -157,7 +161,12 @@ def pick(ids: Ids, places: Ids) -> Ids:
 
 def _set_ids(id_map: Any, ids: Ids) -> None:
     faiss.copy_array_to_vector(ids, id_map.id_map)
-    id_map.ntotal = len(ids)
+    _take_ids(id_map)
+
+
+def _take_ids(id_map: Any) -> None:
+    """Let an IDMap know of a change of its ids."""
+    id_map.ntotal = id_map.id_map.size()
     if isinstance(id_map, faiss.IndexBinaryIDMap2):
         id_map.construct_rev_map()
 

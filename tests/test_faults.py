@@ -192,20 +192,34 @@ LIMITED = """
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="/proc tells how much memory is mapped")
-@pytest.mark.parametrize("description", ["PRH(2),BFlat", "PRH(2),BFlat,RFlat", "PRH(2),BIVF16", "PRH(2),BIVF16,RAsym"])
+@pytest.mark.parametrize(
+    "description",
+    [
+        "PRH(2),BFlat", "PRH(2),BFlat,RFlat", "PRH(2),BIVF16", "PRH(2),BIVF16,RAsym", "IDMap,PRH(2),BFlat",
+        "IDMap2,PRH(2),BFlat", "IDMap,PRH(2),BIVF16", "IDMap2,PRH(2),BIVF16", "IDMap,PRH(2),BFlat,RFlat",
+        "IDMap2,PRH(2),BIVF16,RAsym",
+    ],
+)  # fmt: skip
 def test_memory_that_runs_out_in_add(description):
     program = textwrap.dedent(LIMITED) + textwrap.dedent("""
         index = faiss_prh.index_factory(64, sys.argv[1])
         x = np.random.default_rng(0).normal(size=(200_000, 64)).astype("float32")
         index.train(x[:1000])
-        index.add(x[:1000])
+
+        def add(vectors, first):
+            if "IDMap" in sys.argv[1]:
+                index.add_with_ids(vectors, np.arange(first, first + len(vectors)))
+            else:
+                index.add(vectors)
+
+        add(x[:1000], 5)
         queries = x[:5]
         before, expected = faiss_prh.serialize_index(index), index.search(queries, 3)
         failed = 0
-        for extra in [kib << 10 for kib in (1, 100, 300, 1000, 1600, 2000, 2500, 3000, 3500, 4000, 5000)]:
+        for extra in [kib << 10 for kib in (1, 300, *range(1000, 7000, 100), *range(7000, 40_000, 4000))]:
             limit(extra)
             try:
-                index.add(x)
+                add(x, 1005)
                 limit(0)
                 break
             except MemoryError:
