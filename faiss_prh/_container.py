@@ -116,7 +116,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with place.open("wb") as file:
             yield file
         return
-    temporary = place.with_name(f".{place.name[:100]}.{secrets.token_hex(8)}.tmp")
+    name = os.fsdecode(os.fsencode(place.name)[:100])
+    temporary = place.with_name(f".{name}.{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:
             if place.exists():
@@ -149,6 +150,8 @@ def _write_all(file: BinaryIO, data: bytes) -> None:
     rest = memoryview(data)
     while rest:
         written = file.write(rest)
+        if written == 0:
+            raise OSError("the file object takes no more bytes")
         # Some objects return nothing, and take all.
         rest = rest[len(rest) if written is None else written :]
 
@@ -160,6 +163,8 @@ def _read_up_to(file: BinaryIO, size: int) -> bytes:
         part = file.read(size)
         if not part:
             break
+        if len(part) > size:
+            raise ValueError(f"the file object gives {len(part)} bytes when asked for {size}")
         parts.append(part)
         size -= len(part)
     return b"".join(parts)

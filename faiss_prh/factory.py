@@ -23,7 +23,11 @@ _BINARY = re.compile(
     r"|BHash((?P<tables>\d+)x)?(?P<hash_bits>\d+)"
 )
 _BINARY_FORMS = "BFlat, BIVF<lists>, BIVF<lists>_HNSW<links>, BHNSW<links>, BHash<bits>, BHash<tables>x<bits>"
+_FLOAT_LISTS = re.compile(r"(?<![A-Z])IVF(?P<nlist>\d+[kM]?)")
 _UNITS = {"k": 1 << 10, "M": 1 << 20}
+_METRICS = frozenset(getattr(faiss, name) for name in dir(faiss) if name.startswith("METRIC_"))
+_LONGEST = 1000
+"""Of a string: the regular expressions by which Faiss reads it take room on the stack for each letter."""
 
 
 def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> Any:
@@ -55,6 +59,8 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
     """
     if isinstance(metric, bool) or not isinstance(metric, int):
         raise TypeError(f"metric must be one of faiss.METRIC_…, not {metric!r}")
+    if metric not in _METRICS:
+        raise ValueError(f"metric must be one of faiss.METRIC_…, not {metric}")
     d = checked_dimension(d)
     parts = _split(description)
     id_map = _take(parts, 0, ("IDMap", "IDMap2"))
@@ -103,6 +109,8 @@ def _split(description: str) -> list[str]:
     """Split at the commas that are not in parentheses."""
     if not isinstance(description, str):
         raise TypeError(f"a factory string is needed, not {type(description).__name__}")
+    if len(description) > _LONGEST:
+        raise ValueError(f"a factory string of {len(description)} letters; at most {_LONGEST} are read")
     if not (description.isascii() and description.isprintable()):
         raise ValueError(f"{description!r}: a factory string has only ASCII letters, digits and marks")
     parts = re.findall(r"(?:[^,()]|\([^()]*\))+", description)
@@ -168,14 +176,19 @@ def _binary_index(bits: int, parts: list[str]) -> Any:
     text = match[0]
     _check_sizes(match, bits)
     if match["nlist"]:
-        nlist = int(match["nlist"].rstrip("kM")) * _UNITS.get(match["nlist"][-1], 1)
-        if nlist > MOST_LISTS:  # for which Faiss would make room at once
-            raise ValueError(f"{text!r}: {nlist} lists are more than {MOST_LISTS}")
-        text = text.replace(match["nlist"], str(nlist), 1)
+        text = text.replace(match["nlist"], str(_list_count(match)), 1)
     try:
         return faiss.index_binary_factory(bits, text)
     except (RuntimeError, MemoryError) as error:
         raise ValueError(f"{text!r} with {bits} bits: {error}") from None
+
+
+def _list_count(match: re.Match[str]) -> int:
+    """Return the number of lists in a string."""
+    nlist = int(match["nlist"].rstrip("kM")) * _UNITS.get(match["nlist"][-1], 1)
+    if nlist > MOST_LISTS:  # for which Faiss would make room at once
+        raise ValueError(f"{match.string!r}: {nlist} lists are more than {MOST_LISTS}")
+    return nlist
 
 
 def _check_sizes(match: re.Match[str], bits: int) -> None:
@@ -192,6 +205,10 @@ def _check_sizes(match: re.Match[str], bits: int) -> None:
 
 
 def _faiss_factory(d: int, description: str, metric: int) -> Any:
+    if re.search(r"PQ0+(?!\d)", description):  # by which Faiss 1.8 divides
+        raise ValueError(f"{description!r}: no parts for a product quantizer")
+    for match in _FLOAT_LISTS.finditer(description):
+        _list_count(match)
     try:
         return faiss.index_factory(d, description, metric)
     except (RuntimeError, MemoryError) as error:

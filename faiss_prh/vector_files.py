@@ -130,7 +130,9 @@ def read_array(path: Path, name: str | None = None) -> Array:
     suffix = path.suffix.lower()
     with _naming(path):
         if suffix == ".npy":
-            mapped: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
+            if not isinstance(mapped, np.ndarray):
+                raise ValueError("not an .npy file, but an .npz")
             return mapped
         if suffix in _COMPONENTS:
             return _read_vecs(path, _COMPONENTS[suffix])
