@@ -54,19 +54,19 @@ def holds_transform(path: str) -> bool:
         return file.read(len(_TRANSFORM)) == _TRANSFORM
 
 
-def open_index(path: str) -> Any:
+def open_index(path: str, trusted: bool) -> Any:
     """Read any index."""
     if os.path.isfile(path) and holds_transform(path):
         raise ValueError(f"{path}: a transform, not an index")
     try:
-        return read_index(path)
+        return read_index(path, trusted=trusted)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def open_trained_index(path: str) -> Any:
+def open_trained_index(path: str, trusted: bool) -> Any:
     """Read an index that vectors can be added to, and searched in."""
-    index = open_index(path)
+    index = open_index(path, trusted)
     if isinstance(index, faiss.IndexBinary):
         raise ValueError(f"{path}: an index of codes, not of vectors")
     if not index.is_trained:

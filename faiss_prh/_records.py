@@ -16,11 +16,12 @@ from typing import Any
 import faiss
 import numpy as np
 
+from ._binary_formats import binary_index
 from ._checks import check_binary, check_float, check_transform
 from ._claims import Claims, Walk
 from ._composites import behind, refined, with_ids
 from ._container import ChunkReader, ChunkWriter
-from ._formats import binary_index, float_index
+from ._float_formats import float_index
 from ._formats import transform as any_transform
 from .asymmetric import IndexBinaryAsymmetric, NormScale
 from .index import IndexBinaryPreTransform
@@ -38,8 +39,16 @@ class RecordWriter:
 
     def __init__(self, out: ChunkWriter) -> None:
         self._out = out
+        self._depth = 0
 
     def write(self, thing: Any) -> None:
+        if self._depth > _DEEPEST:
+            raise ValueError(f"an index in more than {_DEEPEST} others is not written")
+        self._depth += 1
+        self._write(thing)
+        self._depth -= 1
+
+    def _write(self, thing: Any) -> None:
         if isinstance(thing, IndexBinaryPreTransform):
             self._write_ours(thing)
         elif isinstance(thing, faiss.VectorTransform):
@@ -109,10 +118,10 @@ class RecordWriter:
 
 
 class RecordReader:
-    """Reads the records that a `RecordWriter` wrote, and trusts none of them."""
+    """Reads the records that a `RecordWriter` wrote, and trusts none of them, or only Faiss's own bytes."""
 
-    def __init__(self, source: ChunkReader) -> None:
-        self._source = source
+    def __init__(self, source: ChunkReader, trusted: bool = False) -> None:
+        self._source, self._trusted = source, trusted
         self._depth = 0
 
     def read(self, expected: frozenset[str]) -> Any:
@@ -180,18 +189,18 @@ class RecordReader:
         return _checked(refined(base, store, _finite(k_factor)))
 
     def _chain(self, count: int) -> list[Any]:
-        if not 1 <= count <= _DEEPEST:
+        if count < 1:
             raise ValueError(f"a damaged index file: {count} transforms")
         return [self.read(frozenset({"PRHTransform", "faiss.VectorTransform"})) for _ in range(count)]
 
     def _faiss(self, read: Callable[[Any], Any], walk: Walk) -> Any:
-        claims = Claims(walk, self._source.left)
+        claims = Claims(walk, self._source.left, self._trusted)
 
         def callback(size: int) -> bytes:
             data = self._source.read(size)
-            claims.see(data)
             if data == _ON_DISK:
                 raise ValueError("a damaged index file: it names inverted lists in another file")
+            claims.see(data)
             return data
 
         return read(faiss.PyCallbackIOReader(callback))

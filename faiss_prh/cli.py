@@ -105,14 +105,17 @@ def _parser() -> argparse.ArgumentParser:
     _add_output(build, "the index")
     _add_seed(build)
 
-    add = command("add", "add vectors to an index", lambda to, given: to.add(given.index, given.vectors))
+    add = command("add", "add vectors to an index", lambda to, given: to.add(given.index, given.vectors, given.trusted))
     add.add_argument("index", help="a file, which is replaced when all is done")
     add.add_argument("vectors", nargs="+")
+    _add_trusted(add)
 
     search = command(
         "search",
         "search an index",
-        lambda to, given: to.search(given.index, given.vectors, given.k, given.output, given.nprobe, given.k_factor),
+        lambda to, given: to.search(
+            given.index, given.vectors, given.k, given.output, given.nprobe, given.k_factor, given.trusted
+        ),
     )
     search.add_argument("index")
     search.add_argument("vectors", help="queries")
@@ -120,6 +123,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_output(search, "arrays distances and ids, .npz")
     search.add_argument("--nprobe", type=_count, metavar="N", help="inverted lists to visit")
     search.add_argument("--k-factor", type=_factor, metavar="F", help="rank a shortlist of F * k again")
+    _add_trusted(search)
 
     evaluate = command(
         "eval",
@@ -132,8 +136,9 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--plot", metavar="FILE", help="draw recall against speed, as .png, .svg or .pdf")
     _add_seed(evaluate)
 
-    info = command("info", "say what is in a file", lambda to, given: to.info(given.file))
+    info = command("info", "say what is in a file", lambda to, given: to.info(given.file, given.trusted))
     info.add_argument("file", help="an index or a transform")
+    _add_trusted(info)
 
     commands.add_parser("demo", help="compare PRH with Faiss's ITQ on made-up data: time, memory, recall")
     return parser
@@ -145,6 +150,10 @@ def _add_output(parser: argparse.ArgumentParser, what: str) -> None:
 
 def _add_seed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=_seed, metavar="N", help="of what PRH draws at random")
+
+
+def _add_trusted(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--trusted", action="store_true", help="also read Faiss's formats that are not checked")
 
 
 def _count(text: str) -> int:

@@ -93,10 +93,10 @@ def build(factory: str, train: str, add: Sequence[str], output: str, seed: int |
     return Report(facts, f"{text}; trained in {train_seconds:.2f} s, added in {add_seconds:.2f} s")
 
 
-def add(path: str, sources: Sequence[str]) -> Report:
+def add(path: str, sources: Sequence[str], trusted: bool) -> Report:
     """Add vectors to the index in a file, which is replaced in the end."""
     check_output(path, sources)
-    index = open_trained_index(path)
+    index = open_trained_index(path, trusted)
     _check_ids(path, index)
     files = [(source, read_vectors(source, d=index.d)) for source in sources]
     taken = _add(index, files)
@@ -107,12 +107,14 @@ def add(path: str, sources: Sequence[str]) -> Report:
     return Report(facts, f"{path}: {added} vectors added in {taken:.2f} s, now {index.ntotal}")
 
 
-def search(path: str, source: str, k: int, output: str, nprobe: int | None, k_factor: float | None) -> Report:
+def search(
+    path: str, source: str, k: int, output: str, nprobe: int | None, k_factor: float | None, trusted: bool
+) -> Report:
     """Search an index for vectors, and write distances and ids."""
     if not output.lower().endswith(".npz"):
         raise UsageError(f"{output}: results go into an .npz file")
     check_output(output, [path, source])
-    index = open_trained_index(path)
+    index = open_trained_index(path, trusted)
     queries = read_vectors(source, d=index.d)
     _set(index, "nprobe", nprobe, f"--nprobe: {path} has no inverted lists")
     _set(index, "k_factor", k_factor, f"--k-factor: {path} does not rank its results again")
@@ -129,7 +131,7 @@ def search(path: str, source: str, k: int, output: str, nprobe: int | None, k_fa
     return Report(facts, f"{output}: distances and ids of {k} neighbours of {len(queries)} queries, {each}")
 
 
-def info(path: str) -> Report:
+def info(path: str, trusted: bool) -> Report:
     """Say what is in a file: an index or a transform."""
     size = os.path.getsize(path)
     facts: dict[str, Any] = {"file": path, "bytes": size}
@@ -138,7 +140,7 @@ def info(path: str) -> Report:
         transforms = [prh]
         facts |= {"type": "PRHTransform", "dimensions": prh.d_in, "bits": prh.d_out, "is_trained": prh.is_trained}
     else:
-        index = open_index(path)
+        index = open_index(path, trusted)
         transforms = transforms_of(index)
         *_, inside = nested(index)
         facts |= {"type": type(index).__name__, "factory": factory_string(index), "dimensions": index.d}

@@ -51,7 +51,7 @@ def write_index(index: Any, destination: Destination) -> None:
     writer.finish()
 
 
-def read_index(source: Destination) -> Any:
+def read_index(source: Destination, *, trusted: bool = False) -> Any:
     """
     Read the index that `write_index` wrote.
 
@@ -59,6 +59,9 @@ def read_index(source: Destination) -> Any:
     ----------
     source : path or binary file object
         A file that is truncated, damaged or something else is a ValueError. A file object is left behind the index.
+    trusted : bool
+        Whether to read also those of Faiss's float formats (such as RaBitQ, NSG or the fast-scan ones) that are not
+        checked, so that a forged file could crash the process. `docs/trust.md` names the others.
 
     Examples
     --------
@@ -72,7 +75,7 @@ def read_index(source: Destination) -> Any:
     """
     if isinstance(source, (str, os.PathLike)):
         with open(source, "rb") as file:
-            index = read_index(file)
+            index = read_index(file, trusted=trusted)
             if file.read(1):
                 raise ValueError("a damaged index file: it goes on too long")
             return index
@@ -80,8 +83,8 @@ def read_index(source: Destination) -> Any:
         raise TypeError(f"a path or a binary file object is needed, not {type(source).__name__}")
     reader = ChunkReader(source)
     try:
-        index = RecordReader(reader).read(INDEXES)
-    except (RuntimeError, TypeError, KeyError, AttributeError, OverflowError, MemoryError) as error:
+        index = RecordReader(reader, trusted).read(INDEXES)
+    except (RuntimeError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise ValueError(f"a damaged index file: {error}") from error
     reader.finish()
     return index
@@ -102,9 +105,11 @@ def serialize_index(index: Any) -> bytes:
     return file.getvalue()
 
 
-def deserialize_index(data: bytes) -> Any:
+def deserialize_index(data: bytes, *, trusted: bool = False) -> Any:
     """
     Return the index that `serialize_index` made bytes of. Other bytes are a ValueError.
+
+    `trusted` is that of `read_index`.
 
     Examples
     --------
@@ -113,7 +118,7 @@ def deserialize_index(data: bytes) -> Any:
     64
     """
     file = io.BytesIO(data)
-    index = read_index(file)
+    index = read_index(file, trusted=trusted)
     if file.read(1):
         raise ValueError("a damaged index file: it goes on too long")
     return index
@@ -129,11 +134,15 @@ def clone_index(index: Any) -> Any:
     >>> clone_index(index_factory(64, "PRH,LSH")).d
     64
     """
-    return deserialize_index(serialize_index(index))
+    return deserialize_index(serialize_index(index), trusted=True)
 
 
 def _reduce(index: IndexBinaryPreTransform) -> tuple[Any, ...]:
-    return deserialize_index, (serialize_index(index),)
+    return _unpickled, (serialize_index(index),)
+
+
+def _unpickled(data: bytes) -> Any:
+    return deserialize_index(data, trusted=True)  # whoever does not trust a pickle must not load it
 
 
 for _class in (IndexBinaryPreTransform, IndexBinaryRefine, IndexBinaryAsymmetric):

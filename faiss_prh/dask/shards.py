@@ -157,13 +157,13 @@ class ShardedIndex:
         with replacing(folder / _MANIFEST) as file:
             file.write(json.dumps(manifest).encode())
         # From now on a shard that is lost is read again from here, and not from files that are about to go.
-        self._shards = _loaded(self._client, folder, self.d, self._sizes, token)
+        self._shards = _loaded(self._client, folder, (self.d, self._sizes, token), trusted=True)
         if old is not None:
             for name in _names(folder, old[2], old[1]):
                 Path(name).unlink(missing_ok=True)
 
     @classmethod
-    def load(cls, folder: str | Path, *, client: Client | None = None) -> ShardedIndex:
+    def load(cls, folder: str | Path, *, client: Client | None = None, trusted: bool = False) -> ShardedIndex:
         """
         Read the shards that `save` wrote, each on a worker.
 
@@ -172,20 +172,23 @@ class ShardedIndex:
         folder : path
         client : distributed.Client, optional
             The current one by default.
+        trusted : bool
+            As for `read_index`.
         """
         client = client or get_client()
         folder = Path(folder).absolute()
-        d, sizes, token = _read_manifest(folder / _MANIFEST)
-        return cls(client, d, _loaded(client, folder, d, sizes, token), sizes)
+        manifest = d, sizes, _ = _read_manifest(folder / _MANIFEST)
+        return cls(client, d, _loaded(client, folder, manifest, trusted), sizes)
 
 
 def _names(folder: Path, token: str, sizes: Sequence[int]) -> list[str]:
     return [str(folder / f"{token}-{number}.prh") for number in range(len(sizes))]
 
 
-def _loaded(client: Client, folder: Path, d: int, sizes: list[int], token: str) -> list[Future]:
+def _loaded(client: Client, folder: Path, manifest: tuple[int, list[int], str], trusted: bool) -> list[Future]:
+    d, sizes, token = manifest
     firsts = np.cumsum([0, *sizes])[:-1].tolist()
-    shards: list[Future] = client.map(_restored, _names(folder, token, sizes), firsts, pure=False)
+    shards: list[Future] = client.map(_restored, _names(folder, token, sizes), firsts, trusted=trusted, pure=False)
     found = client.gather(client.map(_shape, shards, pure=False))
     if found != [(size, d) for size in sizes]:
         expected = f"{sizes} vectors of {d} dimensions"
@@ -205,7 +208,7 @@ class _Shard:
 
 
 def _unpacked(data: bytes, first: int) -> _Shard:
-    return _Shard(deserialize_index(data), first)
+    return _Shard(deserialize_index(data, trusted=True), first)
 
 
 class _Recipe:
@@ -228,7 +231,7 @@ def _same(value: Any) -> Any:
 
 
 def _built(trained: bytes, first: int, recipe: _Recipe) -> _Shard:
-    index = deserialize_index(trained)
+    index = deserialize_index(trained, trusted=True)
     row = first
     for number in range(recipe.x.numblocks[0]):
         with worker_client() as client:
@@ -290,9 +293,9 @@ def _written(shard: _Shard, name: str) -> None:
     write_index(shard.index, name)
 
 
-def _restored(name: str, first: int) -> _Shard:
+def _restored(name: str, first: int, trusted: bool) -> _Shard:
     try:
-        index = read_index(name)
+        index = read_index(name, trusted=trusted)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
     return _Shard(index, 0 if _has_ids(index) else first)
@@ -305,6 +308,6 @@ def _read_manifest(path: Path) -> tuple[int, list[int], str]:
         whole = all(type(number) is int and number >= 0 for number in [d, *sizes])
         if manifest["format"] == _FORMAT and whole and len(sizes) and len(bytes.fromhex(token)) == 8:
             return d, sizes, token
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path}: a damaged list of shards") from error
     raise ValueError(f"{path}: a damaged list of shards, or one of another version")
