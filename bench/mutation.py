@@ -20,7 +20,8 @@ DESCRIPTIONS = (
     "IDMap2,RR16,BFlat", "PRH8,BFlat,RFlat", "PRH(1),BIVF4,RFlat", "IDMap2,PRH(1),BIVF4,Refine(SQ8)",
     "PRH(1,1),BFlat,RAsym", "PRH(1),BIVF4,RAsym", "IDMap,PCAW8,PRH(1),BHNSW8,RAsym", "IDMap,PRH(1),BIVF4", "PRH(1),LSH",
     "PCA8,PRH(1),PQ4x4", "PRH(1),IVF4,SQ8", "IDMap,PRH(1),Flat", "IDMap2,PRH(1),IVF4,Flat", "PRH(1),LSH,RFlat",
-    "PRH(1),SQ8,IDMap2,Refine(SQ8)", "HNSW8", "PCA8,IVF4,Flat",
+    "PRH(1),SQ8,IDMap2,Refine(SQ8)", "HNSW8", "PCA8,IVF4,Flat", "PRH(1),IVF4,PQ4x4", "PRH(1),HNSW8_SQ8",
+    "PRH(1),HNSW8_PQ4x4", "PRH(1),IVF4_HNSW8,SQfp16", "PRH(1),SQ4",
 )  # fmt: skip
 OTHER_WORDS = (
     "PRH", "PRH64", "PRH(1,2,0.5)", "BFlat", "BIVF", "BIVF1M", "_HNSW", "BHNSW32", "BHash8", "BHash4x8", "RFlat",
