@@ -130,9 +130,7 @@ def read_array(path: Path, name: str | None = None) -> Array:
     suffix = path.suffix.lower()
     with _naming(path):
         if suffix == ".npy":
-            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-            if not isinstance(mapped, np.ndarray):
-                raise ValueError("not an .npy file, but an .npz")
+            mapped: Array = np.lib.format.open_memmap(path, mode="r")  # np.load would also open an archive
             return mapped
         if suffix in _COMPONENTS:
             return _read_vecs(path, _COMPONENTS[suffix])

@@ -281,6 +281,17 @@ def test_wrong_usage(command, says, folder, capsys, monkeypatch):
     assert says in refuse(capsys, command.split(), 2)
 
 
+def test_formats_that_are_not_checked(folder, capsys):
+    index = faiss_prh.index_factory(D, "PRH(1),RQ2x4")
+    index.train(TRAIN)
+    index.add(BASE)
+    faiss_prh.write_index(index, "rq.prh")
+    for command in ("info rq.prh", "search rq.prh q.npy -o r.npz", "add rq.prh q.npy"):
+        assert "said to be trusted" in refuse(capsys, command.split(), 1)
+        succeed(capsys, *command.split(), "--trusted")
+    assert faiss_prh.read_index("rq.prh", trusted=True).ntotal == len(BASE) + len(QUERY)
+
+
 FLAT = "--factory PRH,BFlat --train t.npy"
 
 

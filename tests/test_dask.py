@@ -224,6 +224,7 @@ def saved(client, x, tmp_path_factory):
     [
         lambda m: "no json",
         lambda m: "[]",
+        lambda m: "[" * 100_000,
         lambda m: json.dumps(m | {"format": 9}),
         lambda m: json.dumps(m | {"sizes": [-1, 5]}),
         lambda m: json.dumps(m | {"sizes": [1, 5]}),

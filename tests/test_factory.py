@@ -158,3 +158,26 @@ def test_bad_metrics_and_dimensions():
         index_factory(64, "PRH,BFlat,RAsym", faiss.METRIC_INNER_PRODUCT)
     with pytest.raises(ValueError, match="from 1 to"):
         index_factory(0, "ITQ,BFlat")
+
+
+@pytest.mark.parametrize(
+    ("description", "says"),
+    [
+        ("PRH," + "x" * 30_000, "30004 letters"),
+        ("IDMap," * 3000 + "Flat", "18004 letters"),
+        ("PRH,PQ0", "no parts"),
+        ("OPQ0,PRH,Flat", "no parts"),
+        ("PRH,IVF20M,Flat", "20971520 lists are more"),
+        ("IVF99999999_HNSW8,Flat", "99999999 lists are more"),
+    ],
+)
+def test_what_faiss_would_crash_at(description, says):
+    with pytest.raises(ValueError, match=says):
+        index_factory(16, description)
+
+
+@pytest.mark.parametrize("metric", [99, -1, 2**40])
+def test_unknown_metrics(metric):
+    for description in ("PRH,Flat", "PRH,BFlat,RFlat", "Flat"):
+        with pytest.raises(ValueError, match=f"METRIC_…, not {metric}"):
+            index_factory(16, description, metric)

@@ -141,6 +141,43 @@ def test_file_objects_may_hold_more_and_give_less():
     assert file.read(2) == b"yz"
 
 
+def test_file_objects_that_break_their_promises():
+    class Full(io.BytesIO):
+        def write(self, data):
+            return 0
+
+    class Generous(io.BytesIO):
+        def read(self, size=-1):
+            return super().read(size) + b"more"
+
+    with pytest.raises(OSError, match="takes no more"):
+        write_index(filled("PRH,BFlat"), Full())
+    with pytest.raises(ValueError, match="when asked for"):
+        read_index(Generous(serialize_index(filled("PRH,BFlat"))))
+
+
+def test_what_is_written_can_be_read():
+    """Also long chains; and what is too deep for the reader is not written."""
+    index = faiss_prh.index_factory(D, "L2norm," * 30 + "PRH(1),BFlat")
+    index.train(RNG.normal(size=(50, D)))
+    assert len(clone_index(index).chain) == 31
+    nested = faiss_prh.index_factory(D, "PRH(1),Flat")
+    for _ in range(20):
+        nested = faiss.IndexRefineFlat(nested)
+    with pytest.raises(ValueError, match="in more than 10 others"):
+        serialize_index(nested)
+
+
+def test_memory_that_runs_out_is_no_damage(monkeypatch):
+    def read(reader):
+        raise MemoryError("std::bad_alloc")
+
+    data = serialize_index(filled("PRH,BFlat"))
+    monkeypatch.setattr(faiss, "read_index_binary", read)
+    with pytest.raises(MemoryError):
+        deserialize_index(data)
+
+
 def test_streaming_takes_little_memory(tmp_path):
     """A file is written and read in pieces: none is larger than a chunk."""
 
@@ -185,6 +222,12 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         write_index(filled("PRH,BFlat"), tmp_path / "no" / "folder")
     with pytest.raises(FileNotFoundError):
         read_index(tmp_path / "nothing")
+
+
+def test_names_as_long_as_they_may_be(tmp_path):
+    path = tmp_path / ("數" * 83 + ".prh")
+    write_index(filled("PRH,BFlat"), path)
+    assert read_index(path).ntotal
 
 
 def test_links_and_permissions_stay(tmp_path):

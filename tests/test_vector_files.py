@@ -99,6 +99,13 @@ def test_a_file_may_have_a_colon_in_its_name(tmp_path):
     np.testing.assert_array_equal(read_vectors(str(path)), X)
 
 
+def test_an_archive_with_the_name_of_an_array(tmp_path):
+    path = tmp_path / "x.npy"
+    with path.open("wb") as file:
+        np.savez(file, x=X)
+    assert refusal(path) == f"{path}: damaged, or no .npy file of numbers"
+
+
 @pytest.mark.parametrize(
     ("x", "reason"),
     [
