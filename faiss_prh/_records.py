@@ -16,6 +16,7 @@ from typing import Any
 import faiss
 import numpy as np
 
+from ._binary import mend_tables
 from ._binary_formats import binary_index
 from ._checks import check_binary, check_float, check_transform
 from ._claims import Claims, Walk
@@ -144,6 +145,7 @@ class RecordReader:
     def faiss_binary_index(self, kind: str) -> Any:
         index = self._faiss(faiss.read_index_binary, binary_index())
         check_binary(index)
+        mend_tables(index)
         return index
 
     def faiss_transform(self, kind: str) -> Any:

@@ -17,7 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import faiss_prh
-from faiss_prh import _container, clone_index, deserialize_index, read_index, serialize_index, write_index
+from faiss_prh import (
+    _container,
+    clone_index,
+    deserialize_index,
+    index_factory,
+    read_index,
+    serialize_index,
+    write_index,
+)
 
 D = 20
 GOLDEN = Path(__file__).with_name("golden")
@@ -158,14 +166,30 @@ def test_file_objects_that_break_their_promises():
 
 def test_what_is_written_can_be_read():
     """Also long chains; and what is too deep for the reader is not written."""
-    index = faiss_prh.index_factory(D, "L2norm," * 30 + "PRH(1),BFlat")
+    index = index_factory(D, "L2norm," * 30 + "PRH(1),BFlat")
     index.train(RNG.normal(size=(50, D)))
     assert len(clone_index(index).chain) == 31
-    nested = faiss_prh.index_factory(D, "PRH(1),Flat")
+    nested = index_factory(D, "PRH(1),Flat")
     for _ in range(20):
         nested = faiss.IndexRefineFlat(nested)
     with pytest.raises(ValueError, match="in more than 10 others"):
         serialize_index(nested)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 16])
+@pytest.mark.parametrize("id_map", ["", "IDMap,"])
+def test_hashes_of_few_vectors(n, id_map):
+    """Faiss's own file of a MultiHash loses the vectors if all are in one list."""
+    x = np.tile(RNG.normal(size=D).astype("f4"), (n, 1))
+    index = index_factory(D, f"{id_map}PRH(1),BHash2x4")
+    index.train(RNG.normal(size=(50, D)))
+    index.add_with_ids(x, np.arange(n) + 7) if id_map else index.add(x)
+    again = clone_index(index)
+    for _ in range(2):
+        for mine, theirs in zip(again.search(x, n), index.search(x, n), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+        assert (again.search(x, n)[1] >= 0).all()
+        again = clone_index(again)
 
 
 def test_memory_that_runs_out_is_no_damage(monkeypatch):
