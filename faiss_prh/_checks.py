@@ -53,7 +53,7 @@ def check_graph(hnsw: Any, n: int) -> None:
     if hnsw.neighbors.size():
         neighbours = faiss.rev_swig_ptr(hnsw.neighbors.data(), hnsw.neighbors.size())
     ends, offsets = ends.astype(np.int64), offsets.astype(np.int64)
-    _expect(len(ends) == hnsw.assign_probas.size() + 1 and ends[0] == 0 and (np.diff(ends) >= 0).all(), "no levels")
+    _expect(len(ends) == hnsw.assign_probas.size() + 1 and ends[0] == 0 and (np.diff(ends) > 0).all(), "no levels")
     _expect(len(levels) == n and len(offsets) == n + 1, f"a graph that has not {n} vertices")
     _expect(((levels >= 1) & (levels < len(ends))).all(), "a vertex on no level")
     _expect(offsets[0] == 0 and offsets[-1] == len(neighbours), "neighbours of no vertex")
