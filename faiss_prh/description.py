@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ class Description(NamedTuple):
     d_in, d_out : int
         Dimension of the vectors, and number of bits.
     variance_kept : float
-        Share of the training vectors' variance that is in the outputs; nan if it was not trained.
+        Share of the training vectors' variance that is in the outputs; nan if it was not trained, or there was none.
     variance_spread : float
         Standard deviation of the outputs' variances over their mean: 0 if all are equal.
     layers, rotations : int
@@ -42,10 +43,11 @@ class Description(NamedTuple):
     dense_bytes: int
 
     def __str__(self) -> str:
+        variance = f"{self.variance_kept:.1%} kept, spread {self.variance_spread:.2f}"
         return "\n".join(
             [
                 f"{self.d_in} dimensions to {self.d_out} bits",
-                f"variance: {self.variance_kept:.1%} kept, spread {self.variance_spread:.2f}",
+                f"variance: {'not known' if math.isnan(self.variance_kept) else variance}",
                 f"rotations: {self.rotations} in {self.layers} layers",
                 f"multiplications a vector: {self.multiplications}, dense {self.dense_multiplications}",
                 f"bytes: {self.n_bytes}, dense {self.dense_bytes}",

@@ -402,3 +402,4 @@ def test_an_untrained_transform_has_nothing_to_describe():
     with pytest.raises(RuntimeError, match="not trained"):
         PRHTransform(8).describe()
     assert np.isnan(PRHTransform.random(8).describe().variance_kept)
+    assert "variance: not known" in str(PRHTransform.random(8).describe())
