@@ -54,7 +54,7 @@ def _hnsw(header: Header, in_id_map: bool) -> Walk:
 
 def _hash(header: Header, in_id_map: bool) -> Walk:
     b, nflip = yield from fields("ii")
-    _check_lookups(b, nflip)
+    _check_lookups(header, b, nflip)
     n_lists, size_bits = yield from fields("Qi")
     if not 0 <= size_bits <= 64:
         refuse(f"a hash with sizes of {size_bits} bits")
@@ -72,7 +72,7 @@ def _hash(header: Header, in_id_map: bool) -> Walk:
 def _multi_hash(header: Header, in_id_map: bool) -> Walk:
     same(header, (yield from binary_index(_FLAT)))
     b, n_tables, nflip = yield from fields("iii")
-    _check_lookups(b, nflip)
+    _check_lookups(header, b, nflip)
     if not 0 < n_tables * b <= header.d:
         refuse(f"{n_tables} hashes of {b} bits")
     for _ in range(n_tables):
@@ -113,8 +113,13 @@ def _bytes_of(bits: int) -> int:
     return (bits + 7) // 8
 
 
-def _check_lookups(b: int, nflip: int) -> None:
-    if not (0 < b <= 64 and 0 <= nflip <= b and sum(math.comb(b, n) for n in range(nflip + 1)) <= MOST_LOOKUPS):
+def _check_lookups(header: Header, b: int, nflip: int) -> None:
+    """Refuse hashes that take too long, or of bits that a code has not: Faiss 1.8 reads beyond it."""
+    if not (
+        0 < b <= min(64, header.d)
+        and 0 <= nflip <= b
+        and sum(math.comb(b, n) for n in range(nflip + 1)) <= MOST_LOOKUPS
+    ):
         refuse(f"a hash of {b} bits with nflip = {nflip}")
 
 

@@ -39,9 +39,11 @@ class Header(NamedTuple):
 
 
 class InvertedFile(NamedTuple):
-    """What an IVF says of its lists before them: their number, and the places in a direct map."""
+    """What an IVF says of its lists before them: their number, and a direct map from ids to places in them."""
 
     nlist: int
+    has_array: bool
+    ids: npt.NDArray[np.int64]
     places: npt.NDArray[np.int64]
 
 
@@ -116,9 +118,11 @@ def inverted_file(header: Header, quantizer: Generator[Wish, bytes, Header]) -> 
         refuse(f"centroids of {centroids.d} dimensions instead of {header.d}")
     (direct_map,) = yield from fields("B")
     places = yield from values("<i8")
+    ids = np.arange(len(places))
     if direct_map == 2:
-        places = (yield from values("<i8", columns=2))[1::2]
-    return InvertedFile(nlist, places)
+        pairs = yield from values("<i8", columns=2)
+        ids, places = pairs[::2], pairs[1::2]
+    return InvertedFile(nlist, direct_map == 1, ids, places)
 
 
 def check_code_size(size: int, expected: int) -> None:
@@ -154,7 +158,14 @@ def lists(ivf: InvertedFile, header: Header, expected_size: int) -> Walk:
     if sum(sizes.tolist()) != header.ntotal or len(sizes) != n_lists:
         refuse(f"lists that do not hold {header.ntotal} vectors")
     _check_places(ivf.places, sizes)
-    yield from skip(header.ntotal * (8 + code_size))
+    if not ivf.has_array and not len(ivf.places):
+        yield from skip(header.ntotal * (8 + code_size))
+        return
+    ids = []
+    for size in sizes.tolist():
+        yield from skip(size * code_size)
+        ids.append(np.frombuffer((yield Wish(8 * size, True)) if size else b"", "<i8"))
+    _check_direct_map(ivf, np.concatenate(ids), sizes.astype(np.int64))
 
 
 def _check_places(places: npt.NDArray[np.int64], sizes: npt.NDArray[np.uint64]) -> None:
@@ -163,6 +174,17 @@ def _check_places(places: npt.NDArray[np.int64], sizes: npt.NDArray[np.uint64]) 
     numbers, offsets = places >> 32, places & 0xFFFFFFFF
     if (numbers < 0).any() or (numbers >= len(sizes)).any() or (offsets >= sizes[numbers].astype(np.int64)).any():
         refuse("a direct map to where no vector is")
+
+
+def _check_direct_map(ivf: InvertedFile, ids: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> None:
+    """Refuse a direct map to another vector, or an array without place for one: Faiss follows ids back to it."""
+    there = ivf.places != -1
+    places = ivf.places[there]
+    rows = (np.cumsum(sizes) - sizes)[places >> 32] + (places & 0xFFFFFFFF)
+    if (ids[rows] != ivf.ids[there]).any():
+        refuse("a direct map to another vector")
+    if ivf.has_array and ((ids < 0) | (ids >= len(ivf.places))).any():
+        refuse("ids that the direct map does not know")
 
 
 def ids_of(header: Header) -> Walk:
