@@ -169,8 +169,7 @@ def lists(ivf: InvertedFile, header: Header, expected_size: int) -> Walk:
 
 
 def _check_places(places: npt.NDArray[np.int64], sizes: npt.NDArray[np.uint64]) -> None:
-    """Refuse a direct map to where no vector is. Places are a list and a place in it, or -1."""
-    places = places[places != -1]
+    """Refuse a direct map to where no vector is. Places are a list and a place in it, or -1: an update follows that."""
     numbers, offsets = places >> 32, places & 0xFFFFFFFF
     if (numbers < 0).any() or (numbers >= len(sizes)).any() or (offsets >= sizes[numbers].astype(np.int64)).any():
         refuse("a direct map to where no vector is")
@@ -178,10 +177,8 @@ def _check_places(places: npt.NDArray[np.int64], sizes: npt.NDArray[np.uint64]) 
 
 def _check_direct_map(ivf: InvertedFile, ids: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> None:
     """Refuse a direct map to another vector, or an array without place for one: Faiss follows ids back to it."""
-    there = ivf.places != -1
-    places = ivf.places[there]
-    rows = (np.cumsum(sizes) - sizes)[places >> 32] + (places & 0xFFFFFFFF)
-    if (ids[rows] != ivf.ids[there]).any():
+    rows = (np.cumsum(sizes) - sizes)[ivf.places >> 32] + (ivf.places & 0xFFFFFFFF)
+    if (ids[rows] != ivf.ids).any():
         refuse("a direct map to another vector")
     if ivf.has_array and ((ids < 0) | (ids >= len(ivf.places))).any():
         refuse("ids that the direct map does not know")
