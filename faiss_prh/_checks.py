@@ -103,7 +103,6 @@ def check_float(index: Any) -> None:
         check_float(index.quantizer)
     elif isinstance(index, faiss.IndexHNSW):
         check_graph(index.hnsw, index.ntotal)
-        check_float(index.storage)
         _check_vectors(index.storage)
 
 

@@ -98,7 +98,7 @@ def _scalar_quantizer(header: Header) -> Generator[Wish, bytes, int]:
 def _product_quantizer(header: Header) -> Generator[Wish, bytes, int]:
     """Walk over a product quantizer, and return the size of its codes."""
     d, parts, bits = yield from fields("QQQ")
-    if d != header.d or not 0 < parts <= d or d % parts or not 0 < bits <= MOST_SUBQUANTIZER_BITS:
+    if d != header.d or parts == 0 or d % parts or not 0 < bits <= MOST_SUBQUANTIZER_BITS:
         refuse(f"a product quantizer of {parts} parts of {d} dimensions, with {bits} bits")
     centroids = yield from values("<f4", expected=d << bits)
     check_values(centroids)
