@@ -25,10 +25,10 @@ def binary_index(expected: Kinds | None = None, in_id_map: bool = False) -> Gene
     kind = yield Wish(4, True)
     if kind not in (expected or _WALKS):
         raise UnknownError(kind)
-    d, code_size, ntotal, trained, _ = yield from fields("iiqBi")
+    d, code_size, ntotal, trained, metric = yield from fields("iiqBi")
     if d != 8 * code_size:
         refuse(f"{d} bits in {code_size} bytes")
-    header = Header(d, ntotal, bool(trained)).checked()
+    header = Header(d, ntotal, bool(trained), metric).checked()
     yield from _WALKS[kind](header, in_id_map)
     return header
 
@@ -38,7 +38,7 @@ def _flat(header: Header, in_id_map: bool) -> Walk:
 
 
 def _id_map(header: Header, in_id_map: bool) -> Walk:
-    same(header, (yield from binary_index(in_id_map=True)))
+    same(header, (yield from binary_index(_WITHOUT_IDS, in_id_map=True)))
     yield from ids_of(header)
 
 
@@ -48,7 +48,7 @@ def _ivf(header: Header, in_id_map: bool) -> Walk:
 
 
 def _hnsw(header: Header, in_id_map: bool) -> Walk:
-    yield from graph(header.ntotal)
+    yield from graph()
     same(header, (yield from binary_index(_FLAT)))
 
 
@@ -79,7 +79,7 @@ def _multi_hash(header: Header, in_id_map: bool) -> Walk:
         id_bits, n_lists = yield from fields("iQ")
         data = yield from values("u1")
         expected = _bytes_of((b + id_bits) * n_lists + id_bits * header.ntotal)
-        if not 0 <= id_bits <= _MOST_ID_BITS or len(data) != expected:
+        if not 0 <= id_bits <= _MOST_ID_BITS or len(data) != expected or n_lists > header.ntotal:
             refuse(f"{len(data)} bytes for {n_lists} lists of ids of {id_bits} bits")
         _check_table(data, n_lists, b, id_bits, header.ntotal)
 
@@ -132,3 +132,4 @@ _WALKS: dict[bytes, Callable[[Header, bool], Walk]] = {
     b"IBMp": _id_map,
     b"IBM2": _id_map,
 }
+_WITHOUT_IDS = frozenset(_WALKS) - {b"IBMp", b"IBM2"}

@@ -9,9 +9,13 @@ import numpy as np
 from faiss.contrib.inspect_tools import get_invlist
 
 from ._binary import without_id_map
-from ._formats import MOST_CANDIDATES, check_values
+from ._formats import check_values
 
+MOST_NEIGHBOURS = 1 << 12
+"""Of a vertex on a level."""
+MOST_K_FACTOR = 1000
 _BLOCK_VALUES = 1 << 18
+_STORES = (faiss.IndexFlat, faiss.IndexScalarQuantizer, faiss.IndexPQ)
 
 
 def check_transform(transform: Any) -> None:
@@ -53,7 +57,9 @@ def check_graph(hnsw: Any, n: int) -> None:
     if hnsw.neighbors.size():
         neighbours = faiss.rev_swig_ptr(hnsw.neighbors.data(), hnsw.neighbors.size())
     ends, offsets = ends.astype(np.int64), offsets.astype(np.int64)
-    _expect(len(ends) == hnsw.assign_probas.size() + 1 and ends[0] == 0 and (np.diff(ends) > 0).all(), "no levels")
+    _expect(len(ends) == hnsw.assign_probas.size() + 1 and ends[0] == 0, "no levels")
+    rooms = np.diff(ends)
+    _expect(((rooms > 0) & (rooms <= MOST_NEIGHBOURS)).all(), "levels without room, or with too much")
     _expect(len(levels) == n and len(offsets) == n + 1, f"a graph that has not {n} vertices")
     _expect(((levels >= 1) & (levels < len(ends))).all(), "a vertex on no level")
     _expect(offsets[0] == 0 and offsets[-1] == len(neighbours), "neighbours of no vertex")
@@ -75,27 +81,26 @@ def check_float(index: Any) -> None:
     """Refuse a float index with parts that do not fit."""
     index = faiss.downcast_index(index)
     if isinstance(index, faiss.IndexIDMap):
-        inside = faiss.downcast_index(index.index)
-        check_float(inside)
-        while isinstance(inside, faiss.IndexPreTransform):
-            inside = faiss.downcast_index(inside.index)
-        _expect(not isinstance(inside, faiss.IndexIDMap), "an IDMap around another")
-        if isinstance(inside, faiss.IndexIVF):
-            _check_list_ids(inside, index.ntotal)
+        check_float(index.index)
+        _check_rows(index.index, index.ntotal)
     elif isinstance(index, faiss.IndexPreTransform):
         d = index.d
         for number in range(index.chain.size()):
             transform = faiss.downcast_VectorTransform(index.chain.at(number))
             _expect(transform.d_in == d, "transforms that do not fit")
+            _expect(transform.is_trained or not index.ntotal, "vectors behind transforms without training")
             check_transform(transform)
             d = transform.d_out
         _expect((index.index.d, index.index.ntotal) == (d, index.ntotal), "transforms before another index")
         check_float(index.index)
     elif isinstance(index, faiss.IndexRefine):
-        for part in (index.base_index, index.refine_index):
+        base, store = (faiss.downcast_index(part) for part in (index.base_index, index.refine_index))
+        for part in (base, store):
             _expect(part.is_trained or not index.is_trained, "an IndexRefine that could add to one part only")
             check_float(part)
-        _expect(1 <= index.k_factor <= max(MOST_CANDIDATES, index.ntotal), f"k_factor = {index.k_factor}")
+        _expect(isinstance(store, _STORES), "an IndexRefine that cannot ask for its vectors")
+        _check_rows(base, index.ntotal)
+        _expect(1 <= index.k_factor <= max(MOST_K_FACTOR, index.ntotal), f"k_factor = {index.k_factor}")
     elif isinstance(index, faiss.IndexLSH):
         _expect(index.rrot.is_trained if index.rotate_data else index.d == index.nbits, "an LSH without its rotation")
         check_transform(index.rrot)
@@ -112,8 +117,18 @@ def _check_vectors(storage: Any) -> None:
         check_values(storage.reconstruct_n(first, min(step, storage.ntotal - first)))
 
 
+def _check_rows(index: Any, ntotal: int) -> None:
+    """Refuse a float index that finds other ids than rows."""
+    index = faiss.downcast_index(index)
+    while isinstance(index, (faiss.IndexPreTransform, faiss.IndexRefine)):
+        index = faiss.downcast_index(index.index if isinstance(index, faiss.IndexPreTransform) else index.base_index)
+    _expect(not isinstance(index, faiss.IndexIDMap), "an IDMap where rows are meant")
+    if isinstance(index, faiss.IndexIVF):
+        _check_list_ids(index, ntotal)
+
+
 def _check_list_ids(ivf: Any, ntotal: int) -> None:
-    """Refuse an IVF in an IDMap that has not just the rows that the IDMap knows, each of them once."""
+    """Refuse an IVF, in an IDMap or the like, that has not just the rows that this knows, each of them once."""
     seen = np.zeros(ntotal, dtype=bool)
     for number in range(ivf.nlist):
         if ivf.invlists.list_size(number):

@@ -2,7 +2,7 @@
 What Faiss's own bytes claim, compared with what there is, before Faiss makes room for it.
 
 Faiss's readers make room for as many values as a file says and only then look whether it has them. So the bytes pass by
-a walker, which knows some of Faiss's formats (`_formats`). Others are left to Faiss only if the source is trusted.
+a walker, which knows some of Faiss's formats (`_formats`), and refuses others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Walk = Generator[Wish, bytes, Any]
 
 
 class UnknownError(Exception):
-    """A format that no walker knows, by the four bytes that Faiss marks it with."""
+    """A format that no walker knows, by the four bytes that Faiss marks it with, or what is too rare to look after."""
 
 
 class Claims:
@@ -36,12 +36,10 @@ class Claims:
         What they should be.
     left : callable
         Returns how many bytes the source still has, or None where nobody knows.
-    trusted : bool
-        Whether formats that the walk does not know may pass.
     """
 
-    def __init__(self, walk: Walk, left: Callable[[], int | None], trusted: bool) -> None:
-        self._walk, self._left, self._trusted = walk, left, trusted
+    def __init__(self, walk: Walk, left: Callable[[], int | None]) -> None:
+        self._walk, self._left = walk, left
         self._field = bytearray()
         self._missing = 0
         self._wish: Wish | None = None
@@ -67,13 +65,10 @@ class Claims:
             self._wish = None
             return
         except UnknownError as unknown:
-            if not self._trusted:
-                raise ValueError(
-                    f"Faiss's format {unknown} is not checked, and read only if the file is said to be trusted "
-                    "(trusted=True, --trusted)"
-                ) from None
-            self._wish = None
-            return
+            raise ValueError(
+                f"Faiss's format {unknown} is not checked, and read only if the file is said to be trusted "
+                "(trusted=True, --trusted)"
+            ) from None
         self._missing, left = self._wish.size, self._left()
         claimed = self._missing + self._wish.after
         if left is not None and claimed > left + ahead:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from typing import NamedTuple
 
 import faiss
+import numpy as np
 
 from ._claims import UnknownError, Walk, Wish
 from ._formats import (
@@ -28,13 +29,14 @@ from ._formats import (
 )
 
 _FLAT, _SQ, _PQ = frozenset({b"IxF2", b"IxFI", b"IxFl"}), frozenset({b"IxSQ"}), frozenset({b"IxPq"})
-_ROWS = _FLAT | _SQ | _PQ | {b"IHNf", b"IHNs", b"IHNp"}
-"""What finds rows: other indexes may have any ids, and an IVF would take those for lists."""
+_ROWS = _FLAT | {b"IHNf"}
+"""What surely finds rows: other indexes may have any ids, and an IVF would take those for lists."""
 _METRICS = frozenset(getattr(faiss, name) for name in dir(faiss) if name.startswith("METRIC_"))
 _USUAL_METRICS = frozenset({faiss.METRIC_L2, faiss.METRIC_INNER_PRODUCT})
-_OF_ANY_METRIC = frozenset({b"IxFl", b"IHNf", b"IxPT", b"IxMp", b"IxM2", b"IxRF"})
-MOST_SUBQUANTIZER_BITS = 24
-"""Faiss learns no more of them."""
+_OF_ANY_METRIC = frozenset({b"IxFl", b"IxPT", b"IxMp", b"IxM2", b"IxRF"})
+_MOST_PQ_BITS = 8
+"""With more, tables that Faiss makes while it reads are much larger than the file."""
+_PQ_SEARCH_TYPES = 6
 
 
 class _Scalars(NamedTuple):
@@ -68,10 +70,13 @@ def float_index(expected: Kinds | None = None) -> Generator[Wish, bytes, Header]
     if kind not in (expected or _WALKS):
         raise UnknownError(kind)
     d, ntotal, _, _, trained, metric = yield from fields("iqqqBi")
-    if metric not in (_METRICS if kind in _OF_ANY_METRIC else _USUAL_METRICS):
+    if metric not in _METRICS:
         refuse(f"metric {metric}")
-    header = Header(d, ntotal, bool(trained)).checked()
-    yield from skip(4 if metric > 1 else 0)
+    if metric not in _USUAL_METRICS:
+        if kind not in _OF_ANY_METRIC:
+            raise UnknownError(f"{kind!r} with metric {metric}")
+        check_values(np.array((yield from fields("f"))))
+    header = Header(d, ntotal, bool(trained), metric).checked()
     yield from _WALKS[kind](header)
     return header
 
@@ -82,6 +87,12 @@ def _flat(header: Header) -> Walk:
     yield from codes(header, 4 * header.d, unit=4)
 
 
+def _check_trained(header: Header) -> None:
+    """Leave out what Faiss ends the process with if it is searched before it is trained."""
+    if not header.trained:
+        raise UnknownError("of a scalar quantizer without training, in lists or a graph,")
+
+
 def _scalar_quantizer(header: Header) -> Generator[Wish, bytes, int]:
     """Walk over a scalar quantizer, and return the size of its codes."""
     kind, _, _, d, _ = yield from fields("iifQQ")
@@ -90,7 +101,8 @@ def _scalar_quantizer(header: Header) -> Generator[Wish, bytes, int]:
     scalars = _SCALARS[kind]
     limits = yield from values("<f4")
     check_values(limits)
-    if d != header.d or len(limits) != 2 * (scalars.shared + d * scalars.each) * header.trained:
+    expected = 2 * (scalars.shared + d * scalars.each) if header.trained or header.ntotal else 0
+    if d != header.d or len(limits) != expected:
         refuse(f"a scalar quantizer of {d} dimensions with {len(limits)} limits, for {header.d} dimensions")
     return (scalars.bits * header.d + 7) // 8
 
@@ -98,8 +110,10 @@ def _scalar_quantizer(header: Header) -> Generator[Wish, bytes, int]:
 def _product_quantizer(header: Header) -> Generator[Wish, bytes, int]:
     """Walk over a product quantizer, and return the size of its codes."""
     d, parts, bits = yield from fields("QQQ")
-    if d != header.d or parts == 0 or d % parts or not 0 < bits <= MOST_SUBQUANTIZER_BITS:
+    if d != header.d or parts == 0 or d % parts or bits == 0:
         refuse(f"a product quantizer of {parts} parts of {d} dimensions, with {bits} bits")
+    if bits > _MOST_PQ_BITS:
+        raise UnknownError(f"of product quantizer with {bits} bits")
     centroids = yield from values("<f4", expected=d << bits)
     check_values(centroids)
     if len(centroids) != d << bits:
@@ -116,11 +130,15 @@ def _scalar_quantized(header: Header) -> Walk:
 def _product_quantized(header: Header) -> Walk:
     code_size = yield from _product_quantizer(header)
     yield from codes(header, code_size)
-    yield from skip(9)
+    search_type, _, _ = yield from fields("iBi")
+    if not 0 <= search_type < _PQ_SEARCH_TYPES:
+        refuse(f"search type {search_type}")
 
 
 def _lsh(header: Header) -> Walk:
     bits, _, trains_thresholds = yield from fields("iBB")
+    if bits < 1:
+        refuse(f"an LSH of {bits} bits")
     if (yield from vector(4)) != (bits if trains_thresholds and (header.trained or header.ntotal) else 0):
         refuse("an LSH without its thresholds")
     (code_size,) = yield from fields("i")
@@ -135,6 +153,7 @@ def _ivf(header: Header) -> Walk:
 
 
 def _scalar_quantized_ivf(header: Header) -> Walk:
+    _check_trained(header)
     ivf = yield from inverted_file(header, float_index(_ROWS))
     expected = yield from _scalar_quantizer(header)
     code_size, _ = yield from fields("QB")
@@ -151,8 +170,12 @@ def _product_quantized_ivf(header: Header) -> Walk:
 
 def _hnsw_of(storage: Kinds) -> Callable[[Header], Walk]:
     def walk(header: Header) -> Walk:
-        yield from graph(header.ntotal)
-        same(header, (yield from float_index(storage)))
+        yield from graph()
+        inside = yield from float_index(storage)
+        same(header, inside)
+        if header.metric != inside.metric:
+            refuse(f"vectors of metric {inside.metric} instead of {header.metric}")
+        _check_trained(inside)
 
     return walk
 

@@ -18,9 +18,10 @@ from ._claims import UnknownError, Walk, Wish
 from .rotation import MAX_DIMENSIONS
 
 MOST_LISTS = 1 << 24
+MOST_UNTRAINED_LISTS = 1 << 16
 """Of an IVF: an untrained one is small in a file, whatever their number, but not in memory."""
-MOST_CANDIDATES = 1 << 20
-"""That the search of a graph keeps, unless it has more vertices."""
+MOST_CANDIDATES = 1 << 16
+"""That the search of a graph keeps: for each of them it looks at all of them."""
 LARGEST_VALUE = 1e18
 Kinds = frozenset[bytes]
 
@@ -31,6 +32,7 @@ class Header(NamedTuple):
     d: int
     ntotal: int
     trained: bool
+    metric: int
 
     def checked(self) -> Header:
         if not 0 < self.d <= MAX_DIMENSIONS or self.ntotal < 0:
@@ -112,8 +114,11 @@ def transform() -> Walk:
 def inverted_file(header: Header, quantizer: Generator[Wish, bytes, Header]) -> Generator[Wish, bytes, InvertedFile]:
     nlist, _ = yield from fields("QQ")
     centroids = yield from quantizer
-    if nlist > MOST_LISTS or (nlist != centroids.ntotal and (header.trained or header.ntotal)):
+    is_new = not (header.trained or header.ntotal or centroids.ntotal)
+    if nlist > MOST_LISTS or (nlist != centroids.ntotal and not is_new):
         refuse(f"{nlist} lists of {centroids.ntotal} centroids")
+    if is_new and nlist > MOST_UNTRAINED_LISTS:
+        raise UnknownError(f"of {nlist} lists without training")
     if centroids.d != header.d:
         refuse(f"centroids of {centroids.d} dimensions instead of {header.d}")
     (direct_map,) = yield from fields("B")
@@ -155,11 +160,12 @@ def lists(ivf: InvertedFile, header: Header, expected_size: int) -> Walk:
             refuse("a list without its size, or with two")
         sparse_sizes, sizes = sizes, np.zeros(n_lists, "<u8")
         sizes[numbers] = sparse_sizes
-    if sum(sizes.tolist()) != header.ntotal or len(sizes) != n_lists:
+    held = sum(sizes.tolist())
+    if held > header.ntotal or len(sizes) != n_lists:  # fewer: Faiss counts vectors that are not finite, and drops them
         refuse(f"lists that do not hold {header.ntotal} vectors")
     _check_places(ivf.places, sizes)
     if not ivf.has_array and not len(ivf.places):
-        yield from skip(header.ntotal * (8 + code_size))
+        yield from skip(held * (8 + code_size))
         return
     ids = []
     for size in sizes.tolist():
@@ -196,10 +202,12 @@ def same(header: Header, inside: Header) -> None:
         refuse(f"{header.ntotal} vectors of {header.d} dimensions around {inside.ntotal} of {inside.d}")
 
 
-def graph(ntotal: int) -> Walk:
+def graph() -> Walk:
     for item_size in (8, 4, 4, 8, 4):
         yield from vector(item_size)
     _, _, *widths = yield from fields("5i")
     for name, width in zip(("efConstruction", "efSearch", "upper_beam"), widths, strict=True):
-        if not 0 < width <= max(MOST_CANDIDATES, ntotal):
+        if width < 1:
             refuse(f"{name} = {width}")
+        if width > MOST_CANDIDATES:
+            raise UnknownError(f"with {name} = {width}")

@@ -119,7 +119,7 @@ class RecordWriter:
 
 
 class RecordReader:
-    """Reads the records that a `RecordWriter` wrote, and trusts none of them, or only Faiss's own bytes."""
+    """Reads the records that a `RecordWriter` wrote, and trusts none of them; Faiss's own bytes only if told to."""
 
     def __init__(self, source: ChunkReader, trusted: bool = False) -> None:
         self._source, self._trusted = source, trusted
@@ -140,11 +140,12 @@ class RecordReader:
         return thing
 
     def faiss_index(self, kind: str) -> Any:
-        return _checked(self._faiss(faiss.read_index, float_index()))
+        return self._checked(self._faiss(faiss.read_index, float_index()))
 
     def faiss_binary_index(self, kind: str) -> Any:
         index = self._faiss(faiss.read_index_binary, binary_index())
-        check_binary(index)
+        if not self._trusted:
+            check_binary(index)
         mend_tables(index)
         return index
 
@@ -152,7 +153,8 @@ class RecordReader:
         owner = self._faiss(faiss.read_VectorTransform, any_transform())
         transform = faiss.downcast_VectorTransform(owner)
         transform.owner = owner  # which deletes it in the end
-        check_transform(transform)
+        if not self._trusted:
+            check_transform(transform)
         return transform
 
     def prh_transform(self, kind: str, size: int) -> PRHTransform:
@@ -175,20 +177,25 @@ class RecordReader:
         return index
 
     def pre_transform(self, kind: str, transforms: int) -> Any:
-        return _checked(behind(self._chain(transforms), self.read(_FLOAT_INDEXES)))
+        return self._checked(behind(self._chain(transforms), self.read(_FLOAT_INDEXES)))
 
     def id_map(self, kind: str, ntotal: int) -> Any:
         ids = np.frombuffer(self._source.read(8 * ntotal), "<i8").astype(np.int64)
         inside = self.read(_FLOAT_INDEXES)
         if inside.ntotal != len(ids):
             raise ValueError(f"a damaged index file: {len(ids)} ids for {inside.ntotal} vectors")
-        return _checked(with_ids(kind, inside, ids))
+        return self._checked(with_ids(kind, inside, ids))
 
     def refine(self, kind: str, k_factor: float) -> Any:
         base, store = self.read(_FLOAT_INDEXES), self.read(_FLOAT_INDEXES)
         if (base.d, base.ntotal) != (store.d, store.ntotal):
             raise ValueError("a damaged index file: the two parts of an IndexRefine do not fit")
-        return _checked(refined(base, store, _finite(k_factor)))
+        return self._checked(refined(base, store, _finite(k_factor)))
+
+    def _checked(self, index: Any) -> Any:
+        if not self._trusted:
+            check_float(index)
+        return index
 
     def _chain(self, count: int) -> list[Any]:
         if count < 1:
@@ -196,13 +203,14 @@ class RecordReader:
         return [self.read(frozenset({"PRHTransform", "faiss.VectorTransform"})) for _ in range(count)]
 
     def _faiss(self, read: Callable[[Any], Any], walk: Walk) -> Any:
-        claims = Claims(walk, self._source.left, self._trusted)
+        claims = None if self._trusted else Claims(walk, self._source.left)
 
         def callback(size: int) -> bytes:
             data = self._source.read(size)
             if data == _ON_DISK:
                 raise ValueError("a damaged index file: it names inverted lists in another file")
-            claims.see(data)
+            if claims:
+                claims.see(data)
             return data
 
         return read(faiss.PyCallbackIOReader(callback))
@@ -223,11 +231,6 @@ _READERS: dict[str, Callable[..., Any]] = {
 }
 INDEXES = frozenset(_READERS) - {"faiss.VectorTransform", "PRHTransform"}
 _FLOAT_INDEXES = frozenset(name for name in INDEXES if "Binary" not in name)
-
-
-def _checked(index: Any) -> Any:
-    check_float(index)
-    return index
 
 
 def _has_prh(index: Any) -> bool:

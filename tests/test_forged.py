@@ -126,11 +126,18 @@ def serialized(thing):
 def assert_walk_refuses(message, record, data, walk):
     """Refuse it whatever this Faiss does, and together with it."""
     with pytest.raises(ValueError, match=message):
-        Claims(walk(), lambda: None, False).see(data)
+        Claims(walk(), lambda: None).see(data)
     if record is TRANSFORM:
         assert_refused(message, PRE_TRANSFORM, record, data)
     else:
         assert_refused(".", record, data)
+
+
+def untrained_ivf(n_lists):
+    quantizer = faiss.IndexFlatL2(16)
+    index = faiss.IndexIVFFlat(quantizer, 16, n_lists)
+    index.referenced_objects = [quantizer]
+    return index
 
 
 TOO_MANY = (1 << 20) + 1
@@ -141,7 +148,10 @@ WALKED = [
     ("-1 vectors of 16 dim", "BFlat", {"ntotal": -1}),
     ("24 bits in 2 bytes", "BFlat", {"d": 24}),
     ("metric 99", "Flat", {"metric_type": 99}),
-    ("metric 3", "SQ8", {"metric_type": faiss.METRIC_Linf}),
+    ("metric 3 is not checked", "SQ8", {"metric_type": faiss.METRIC_Linf}),
+    ("metric 3 is not checked", "HNSW4,Flat", {"metric_type": faiss.METRIC_Linf}),
+    ("not finite", lambda: faiss.IndexFlat(16, faiss.METRIC_Lp), {"metric_arg": np.nan}),
+    ("vectors of metric 0 instead of 1", "HNSW4,Flat", {"storage.metric_type": faiss.METRIC_INNER_PRODUCT}),
     ("takes no vectors", "Flat", {"is_trained": False}),
     ("6396 bytes of codes instead of 6400", "Flat", {"codes": lambda old: old[:-4]}),
     ("1599 bytes of codes instead of 1600", "SQ8", {"codes": lambda old: old[:-1]}),
@@ -153,12 +163,18 @@ WALKED = [
     ("not finite", "SQ8", {"sq.trained": lambda old: old + 1e30}),
     ("15 dimensions with 0 limits", "SQfp16", {"sq.d": 15}),
     ("16 dimensions with 30 limits", "SQ8", {"sq.trained": lambda old: old[:-2]}),
-    ("16 dimensions with 32 limits", "SQ8", {"is_trained": False}),
+    ("16 dimensions with 32 limits", "SQ8", {"is_trained": False, "ntotal": 0}),
+    ("16 dimensions with 0 limits", "SQ8", {"is_trained": False, "sq.trained": NO_FLOATS}),
+    ("without training, in lists", "IVF4,SQ8", {"is_trained": False}),
+    ("without training, in lists", "HNSW4,SQ8", {"storage.is_trained": False}),
     ("2 parts of 8 dimensions", "PQ2x4np", {"pq.d": 8}),
     ("0 parts of 16", "PQ2x4np", {"pq.M": 0}),
     ("3 parts of 16", "PQ2x4np", {"pq.M": 3}),
     ("with 0 bits", "PQ2x4np", {"pq.nbits": 0}),
-    ("with 25 bits", "PQ2x4np", {"pq.nbits": 25}),
+    ("with 9 bits is not checked", "PQ2x4np", {"pq.nbits": 9}),
+    ("search type -1", "PQ2x4np", {"search_type": -1}),
+    ("search type 6", "PQ2x4np", {"search_type": 6}),
+    ("LSH of 0 bits", "LSH", {"nbits": 0}),
     ("not finite", "PQ2x4np", {"pq.centroids": lambda old: old * np.nan}),
     ("without its centroids", "PQ2x4np", {"pq.centroids": lambda old: old[:-1]}),
     ("without its thresholds", "LSHt", {"thresholds": NO_FLOATS, "is_trained": False}),
@@ -167,6 +183,8 @@ WALKED = [
     ("codes of 3 bytes instead of 2", "LSH", {"code_size": 3}),
     ("5 lists of 4 centroids", "IVF4,Flat", {"nlist": 5, "is_trained": False}),
     ("5 lists of 4 centroids", "IVF4,Flat", {"nlist": 5, "ntotal": 0}),
+    ("3 lists of 4 centroids", "BIVF4", {"nlist": 3, "ntotal": 0, "is_trained": False}),
+    ("of 65537 lists without training is not", lambda: untrained_ivf(65537), {}),
     ("16777217 lists", "BIVF4", {"nlist": (1 << 24) + 1, "is_trained": False, "ntotal": 0}),
     ("8 dimensions instead of 16", "IVF4,Flat", {"quantizer.d": 8, "quantizer.ntotal": 8, "nlist": 8}),
     ("codes of 15 bytes instead of 16", "IVF4,SQ8", {"code_size": 15}),
@@ -178,7 +196,7 @@ WALKED = [
     ("100 vectors of 8 dimensions around", "IDMap,Flat", {"d": 8}),
     ("efConstruction = 0", "HNSW4,Flat", {"hnsw.efConstruction": 0}),
     ("efSearch = 0", "HNSW4,SQ8", {"hnsw.efSearch": 0}),
-    ("efSearch = 1048577", "BHNSW4", {"hnsw.efSearch": TOO_MANY}),
+    ("efSearch = 65537 is not checked", "BHNSW4", {"hnsw.efSearch": 65537}),
     ("hash of 0 bits", "BHash8", {"b": 0}),
     ("hash of 17 bits", "BHash8", {"b": 17}),
     ("nflip = -1", "BHash8", {"nflip": -1}),
@@ -194,7 +212,8 @@ WALKED = [
 @pytest.mark.parametrize(("message", "description", "changes"), WALKED)
 def test_numbers_that_do_not_fit(message, description, changes):
     n = 0 if "b" in changes or "nflip" in changes else 100
-    record, data, walk, _ = serialized(changed(made(description, n), changes))
+    thing = description() if callable(description) else made(description, n)
+    record, data, walk, _ = serialized(changed(thing, changes))
     assert_walk_refuses(message, record, data, walk)
 
 
@@ -326,8 +345,9 @@ def test_no_room_is_made_for_what_is_not_there(description, count):
 
 def test_no_room_is_made_for_centroids_and_lists_that_are_not_there():
     """Faiss makes it before it reads their number."""
-    centroids = replaced(floats(faiss.IndexPQ(16, 2, 4)), 4, 20)
-    assert_refused(f"claims {8 + (16 << 22)} bytes", FLOAT, centroids)
+    centroids = floats(faiss.IndexPQ(1 << 19, 1, 4))
+    centroids = centroids.replace(struct.pack("<QQ", 1, 4), struct.pack("<QQ", 1, 8))
+    assert_refused(f"claims {8 + (1 << 29)} bytes", FLOAT, centroids)
     lists_of_hash = at(HASH + 8, "<Q", 1 << 30)(binary(made("BHash8")))
     assert_refused(f"claims {8 + (16 << 30)} bytes", LEAF, lists_of_hash)
 
@@ -412,7 +432,8 @@ CHECKED = [
     ("normalization to other dimensions", "norm", {"d_out": 8}),
     ("no levels", "HNSW4,Flat", {"hnsw.assign_probas": shorter}),
     ("no levels", "HNSW4,Flat", {"hnsw.cum_nneighbor_per_level": lambda old: old + 1}),
-    ("no levels", "HNSW4,Flat", {"hnsw.cum_nneighbor_per_level": put(-1, 0)}),
+    ("levels without room", "HNSW4,Flat", {"hnsw.cum_nneighbor_per_level": put(-1, 0)}),
+    ("or with too much", lambda: faiss.IndexHNSWFlat(16, 4097), {}),
     ("has not 100 vertices", "HNSW4,Flat", {"hnsw.levels": shorter}),
     ("has not 100 vertices", "HNSW4,Flat", {"hnsw.offsets": shorter}),
     ("vertex on no level", "HNSW4,Flat", {"hnsw.levels": put(0, 0)}),
@@ -435,8 +456,13 @@ CHECKED = [
     ("no way into the graph", "IDMap,HNSW4,Flat", {f"index.{path}": to for path, to in NO_WAY_IN.items()}),
     ("no way into the graph", "PCA8,HNSW4,Flat", {f"index.{path}": to for path, to in NO_WAY_IN.items()}),
     ("no way into the graph", "HNSW4,RFlat", {f"base_index.{path}": to for path, to in NO_WAY_IN.items()}),
-    ("IDMap around another", lambda: mapped(made("IDMap,Flat")), {}),
-    ("IDMap around another", lambda: mapped(chained(made("IDMap,Flat"), "rotation")), {}),
+    ("IDMap where rows are meant", lambda: mapped(made("IDMap,Flat")), {}),
+    ("IDMap where rows are meant", lambda: mapped(chained(made("IDMap,Flat"), "rotation")), {}),
+    ("IDMap where rows are meant", lambda: refined(made("IDMap,Flat"), made("Flat"), 1), {}),
+    ("ids that the IDMap does not know", lambda: refined(ivf_of([*ROWS[1:], 100]), made("Flat"), 1), {}),
+    *(("cannot ask for its vectors", lambda i=i: refined(made("Flat"), made(i), 1), {}) for i in ("IDMap,Flat", "LSH")),
+    ("cannot ask for its vectors", lambda: refined(made("Flat"), chained(made("Flat"), "rotation"), 1), {}),
+    ("behind transforms without training", lambda: chained_with({"is_trained": False}, "rotation"), {}),
     ("ids that the IDMap does not know", lambda: mapped(ivf_of([*ROWS[1:], 100])), {}),
     ("ids that the IDMap does not know", lambda: mapped(ivf_of([*ROWS[:-1], -1])), {}),
     ("ids that the IDMap does not know", lambda: mapped(chained(ivf_of([*ROWS[1:], 100]), "rotation")), {}),
@@ -444,12 +470,12 @@ CHECKED = [
     ("a row that stands twice", lambda: binary_id_map(np.arange(3), ivf_with_ids([0, 1, 1])), {}),
     ("transforms that do not fit", lambda: chained_with({"d_in": 15}, "norm"), {}),
     ("another size", lambda: chained_with({"A": shorter}, "rotation"), {}),
-    ("transforms before another index", lambda: chained_with({"d_out": 8, "is_trained": False}, "rotation"), {}),
+    ("transforms before another index", lambda: chained_with({"d_out": 8, "map": lambda old: old[:8]}, "remap"), {}),
     ("transforms before another index", "PCA8,Flat", {"ntotal": 99}),
     ("one part only", "SQ8,RFlat", {"base_index.is_trained": False}),
     ("one part only", "Flat,Refine(SQ8)", {"refine_index.is_trained": False}),
     ("k_factor = 0", "SQ8,RFlat", {"k_factor": 0.5}),
-    ("k_factor = 1048577", "SQ8,RFlat", {"k_factor": TOO_MANY}),
+    ("k_factor = 1001", "SQ8,RFlat", {"k_factor": 1001}),
     ("LSH without its rotation", "LSHr", {"rrot.is_trained": False}),
     ("LSH without its rotation", "LSH", {"nbits": 15}),
     ("another size", "LSHr", {"rrot.A": shorter}),
@@ -464,3 +490,14 @@ def test_parts_that_do_not_fit(message, thing, changes):
         check(thing)
     parts = (PRE_TRANSFORM, record, data, LEAF, binary(flat(0, thing.d_out))) if record is TRANSFORM else (record, data)
     assert_refused(".", *parts)
+
+
+def test_empty_lists_of_a_hash_cost_time_and_no_bytes():
+    header = b"IBHm" + struct.pack("<iiqBi", 8, 1, 0, 1, 1) + binary(flat(0, 8)) + struct.pack("<iii", 1, 1, 0)
+    assert_refused("1 bytes for 8 lists", LEAF, header + struct.pack("<iQQB", 0, 8, 1, 0))
+
+
+def test_an_id_map_of_an_id_map():
+    ids = struct.pack("<Q3q", 3, 0, 1, 2)
+    header = b"IBMp" + struct.pack("<iiqBi", 16, 2, 3, 1, 1)
+    assert_refused("b'IBMp' is not checked", LEAF, header + header + binary(flat(3)) + ids + ids)

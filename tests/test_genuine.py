@@ -28,7 +28,9 @@ def assert_same_search(index, again):
 
 
 def assert_read(index):
-    assert_same_search(index, deserialize_index(serialize_index(index)))
+    """Read it, and trust it if it is one that a search before the training ends the process with."""
+    is_risky = not index.is_trained and any(name in type(index).__name__ for name in ("HNSW", "IVF", "Pre", "IDMap"))
+    assert_same_search(index, deserialize_index(serialize_index(index), trusted=is_risky))
 
 
 @pytest.mark.parametrize("description", GENUINE)
@@ -124,3 +126,24 @@ def test_copies_are_trusted(store):
         deserialize_index(serialize_index(index))
     for again in (clone_index(index), pickle.loads(pickle.dumps(index)), copy.deepcopy(index)):
         np.testing.assert_array_equal(again.search(X, 3)[1], index.search(X, 3)[1])
+
+
+def test_lists_without_a_vector_that_was_not_finite():
+    """Faiss counts it, and drops it."""
+    x = X.copy()
+    x[7, 3] = np.nan
+    index = index_factory(16, "PRH(1),IVF4,Flat")
+    index.train(X)
+    index.add(x)
+    assert_read(index)
+
+
+def test_a_trusted_file_is_left_to_faiss():
+    """Also one that Faiss itself has broken: it moves the ids of an IDMap at a removal, but not the rows of its IVF."""
+    index = index_factory(16, "IDMap,PRH(1),IVF4,Flat")
+    index.train(X)
+    index.add_with_ids(X, np.arange(100))
+    index.remove_ids(np.array([0, 1, 2]))
+    with pytest.raises(ValueError, match="IDMap does not know"):
+        deserialize_index(serialize_index(index))
+    assert clone_index(index).ntotal == 97

@@ -435,7 +435,7 @@ def test_transforms_that_would_read_elsewhere():
     linear.is_trained = True
     for transform in (remap, linear):
         with pytest.raises(ValueError, match="damaged"):
-            clone_index(faiss_prh.IndexBinaryPreTransform(transform, flat(0)))
+            deserialize_index(serialize_index(faiss_prh.IndexBinaryPreTransform(transform, flat(0))))
 
 
 def test_claims_beyond_memory():
