@@ -153,7 +153,7 @@ def _add_seed(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_trusted(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--trusted", action="store_true", help="also read Faiss's formats that are not checked")
+    parser.add_argument("--trusted", action="store_true", help="leave Faiss's bytes unchecked, in all its formats")
 
 
 def _count(text: str) -> int:
