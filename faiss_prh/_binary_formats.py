@@ -9,7 +9,21 @@ import numpy as np
 import numpy.typing as npt
 
 from ._claims import UnknownError, Walk, Wish
-from ._formats import Header, Kinds, codes, fields, graph, ids_of, inverted_file, lists, refuse, same, values, vector
+from ._formats import (
+    Header,
+    Kinds,
+    bytes_of,
+    codes,
+    fields,
+    graph,
+    ids_of,
+    inverted_file,
+    lists,
+    refuse,
+    same,
+    values,
+    vector,
+)
 
 MOST_LOOKUPS = 1 << 20
 """Of a hash, for each query: the codes with up to `nflip` bits flipped."""
@@ -59,7 +73,7 @@ def _hash(header: Header, in_id_map: bool) -> Walk:
     if not 0 <= size_bits <= 64:
         refuse(f"a hash with sizes of {size_bits} bits")
     least = n_lists * 2 * _COUNT_BYTES  # for which Faiss makes room before it reads them
-    if (yield from vector(1, expected=least)) < _bytes_of((b + size_bits) * n_lists):
+    if (yield from vector(1, expected=least)) < bytes_of((b + size_bits) * n_lists):
         refuse(f"a hash without its {n_lists} lists")
     for _ in range(n_lists):
         ids = yield from values("<u8")
@@ -78,7 +92,7 @@ def _multi_hash(header: Header, in_id_map: bool) -> Walk:
     for _ in range(n_tables):
         id_bits, n_lists = yield from fields("iQ")
         data = yield from values("u1")
-        expected = _bytes_of((b + id_bits) * n_lists + id_bits * header.ntotal)
+        expected = bytes_of((b + id_bits) * n_lists + id_bits * header.ntotal)
         if not 0 <= id_bits <= _MOST_ID_BITS or len(data) != expected or n_lists > header.ntotal:
             refuse(f"{len(data)} bytes for {n_lists} lists of ids of {id_bits} bits")
         _check_table(data, n_lists, b, id_bits, header.ntotal)
@@ -95,7 +109,7 @@ def _check_table(data: npt.NDArray[np.uint8], n_lists: int, b: int, id_bits: int
     place, left = 0, ntotal
     for number in range(n_lists):
         end = place + b + id_bits
-        head = int.from_bytes(content[place >> 3 : _bytes_of(end)], "little") >> (place & 7)
+        head = int.from_bytes(content[place >> 3 : bytes_of(end)], "little") >> (place & 7)
         starts[number], sizes[number] = end, head >> b & ((1 << id_bits) - 1)
         left -= int(sizes[number])
         if left < 0:
@@ -107,10 +121,6 @@ def _check_table(data: npt.NDArray[np.uint8], n_lists: int, b: int, id_bits: int
     words = sum(padded[(places >> 3) + byte].astype(np.int64) << 8 * byte for byte in range(7))
     if ((words >> (places & 7) & ((1 << id_bits) - 1)) >= ntotal).any():
         refuse("a hash with an id of no vector")
-
-
-def _bytes_of(bits: int) -> int:
-    return (bits + 7) // 8
 
 
 def _check_lookups(header: Header, b: int, nflip: int) -> None:

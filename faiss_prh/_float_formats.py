@@ -10,8 +10,10 @@ import numpy as np
 
 from ._claims import UnknownError, Walk, Wish
 from ._formats import (
+    METRICS,
     Header,
     Kinds,
+    bytes_of,
     check_code_size,
     check_values,
     codes,
@@ -31,7 +33,6 @@ from ._formats import (
 _FLAT, _SQ, _PQ = frozenset({b"IxF2", b"IxFI", b"IxFl"}), frozenset({b"IxSQ"}), frozenset({b"IxPq"})
 _ROWS = _FLAT | {b"IHNf"}
 """What surely finds rows: other indexes may have any ids, and an IVF would take those for lists."""
-_METRICS = frozenset(getattr(faiss, name) for name in dir(faiss) if name.startswith("METRIC_"))
 _USUAL_METRICS = frozenset({faiss.METRIC_L2, faiss.METRIC_INNER_PRODUCT})
 _OF_ANY_METRIC = frozenset({b"IxFl", b"IxPT", b"IxMp", b"IxM2", b"IxRF"})
 _MOST_PQ_BITS = 8
@@ -70,7 +71,7 @@ def float_index(expected: Kinds | None = None) -> Generator[Wish, bytes, Header]
     if kind not in (expected or _WALKS):
         raise UnknownError(kind)
     d, ntotal, _, _, trained, metric = yield from fields("iqqqBi")
-    if metric not in _METRICS:
+    if metric not in METRICS:
         refuse(f"metric {metric}")
     if metric not in _USUAL_METRICS:
         if kind not in _OF_ANY_METRIC:
@@ -90,7 +91,7 @@ def _flat(header: Header) -> Walk:
 def _check_trained(header: Header) -> None:
     """Leave out what Faiss ends the process with if it is searched before it is trained."""
     if not header.trained:
-        raise UnknownError("of a scalar quantizer without training, in lists or a graph,")
+        raise UnknownError("of a quantizer without training, in lists or a graph,")
 
 
 def _scalar_quantizer(header: Header) -> Generator[Wish, bytes, int]:
@@ -104,7 +105,7 @@ def _scalar_quantizer(header: Header) -> Generator[Wish, bytes, int]:
     expected = 2 * (scalars.shared + d * scalars.each) if header.trained or header.ntotal else 0
     if d != header.d or len(limits) != expected:
         refuse(f"a scalar quantizer of {d} dimensions with {len(limits)} limits, for {header.d} dimensions")
-    return (scalars.bits * header.d + 7) // 8
+    return bytes_of(scalars.bits * header.d)
 
 
 def _product_quantizer(header: Header) -> Generator[Wish, bytes, int]:
@@ -118,8 +119,7 @@ def _product_quantizer(header: Header) -> Generator[Wish, bytes, int]:
     check_values(centroids)
     if len(centroids) != d << bits:
         refuse("a product quantizer without its centroids")
-    size: int = (parts * bits + 7) // 8
-    return size
+    return bytes_of(parts * bits)
 
 
 def _scalar_quantized(header: Header) -> Walk:
@@ -142,7 +142,7 @@ def _lsh(header: Header) -> Walk:
     if (yield from vector(4)) != (bits if trains_thresholds and (header.trained or header.ntotal) else 0):
         refuse("an LSH without its thresholds")
     (code_size,) = yield from fields("i")
-    check_code_size(code_size, (bits + 7) // 8)
+    check_code_size(code_size, bytes_of(bits))
     yield from transform()
     yield from codes(header, code_size)
 

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Generator
 from typing import Any, NamedTuple
 
+import faiss
 import numpy as np
 import numpy.typing as npt
 
@@ -23,6 +24,7 @@ MOST_UNTRAINED_LISTS = 1 << 16
 MOST_CANDIDATES = 1 << 16
 """That the search of a graph keeps: for each of them it looks at all of them."""
 LARGEST_VALUE = 1e18
+METRICS = frozenset(getattr(faiss, name) for name in dir(faiss) if name.startswith("METRIC_"))
 Kinds = frozenset[bytes]
 
 
@@ -74,10 +76,14 @@ def values(dtype: str, columns: int = 1, expected: int = 0) -> Generator[Wish, b
     return np.frombuffer((yield Wish(size, True)) if size else b"", dtype)
 
 
-def check_values(values: npt.NDArray[np.floating[Any]]) -> None:
+def check_values(numbers: npt.NDArray[np.floating[Any]]) -> None:
     """Refuse values whose products may be no numbers: Faiss 1.8 never ends a search of a graph of such."""
-    if not (np.abs(values) <= LARGEST_VALUE).all():
+    if not (np.abs(numbers) <= LARGEST_VALUE).all():
         refuse("values that are not finite, or nearly so")
+
+
+def bytes_of(bits: int) -> int:
+    return (bits + 7) // 8
 
 
 def refuse(what: str) -> None:

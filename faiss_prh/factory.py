@@ -8,7 +8,7 @@ from typing import Any
 import faiss
 
 from ._composites import behind
-from ._formats import MOST_LISTS
+from ._formats import METRICS, MOST_LISTS
 from .asymmetric import IndexBinaryAsymmetric
 from .index import IndexBinaryPreTransform
 from .refine import IndexBinaryRefine
@@ -25,7 +25,6 @@ _BINARY = re.compile(
 _BINARY_FORMS = "BFlat, BIVF<lists>, BIVF<lists>_HNSW<links>, BHNSW<links>, BHash<bits>, BHash<tables>x<bits>"
 _FLOAT_LISTS = re.compile(r"(?<![A-Z])IVF(?P<nlist>\d+[kM]?)")
 _UNITS = {"k": 1 << 10, "M": 1 << 20}
-_METRICS = frozenset(getattr(faiss, name) for name in dir(faiss) if name.startswith("METRIC_"))
 _LONGEST = 1000
 """Of a string: the regular expressions by which Faiss reads it take room on the stack for each letter."""
 
@@ -59,7 +58,7 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
     """
     if isinstance(metric, bool) or not isinstance(metric, int):
         raise TypeError(f"metric must be one of faiss.METRIC_…, not {metric!r}")
-    if metric not in _METRICS:
+    if metric not in METRICS:
         raise ValueError(f"metric must be one of faiss.METRIC_…, not {metric}")
     d = checked_dimension(d)
     parts = _split(description)
