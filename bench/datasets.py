@@ -11,7 +11,7 @@ import numpy as np
 from faiss.contrib.datasets import SyntheticDataset
 
 from bench.recall import NEIGHBOURS
-from faiss_prh.vector_files import VectorFileError, array_names, read_array
+from faiss_prh.cli.vector_files import VectorFileError, array_names, read_array
 
 PARTS = ("train", "base", "query")
 _ONE_ARRAY = (".fvecs", ".bvecs", ".npy")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from faiss_prh import PRHTransform, clone_index, index_factory
-from faiss_prh._container import ChunkWriter
-from faiss_prh._records import INDEXES, RecordWriter
+from faiss_prh.storage.container import ChunkWriter
+from faiss_prh.storage.records import INDEXES, RecordWriter
 
 D = 12
 DESCRIPTIONS = (

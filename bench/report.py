@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from faiss_prh.evaluation import table
+from faiss_prh.cli.evaluation import table
 
 NO_FIGURE = "\N{EN DASH}"
 

@@ -14,7 +14,7 @@ import faiss_prh
 from bench.datasets import Dataset, load_suitable, synthetic
 from bench.report import Options, print_table, save, versus
 from bench.timing import interleaved, paired
-from faiss_prh.evaluation import Point, draw, recall, search_settings, stored_bytes
+from faiss_prh.cli.evaluation import Point, draw, recall, search_settings, stored_bytes
 
 K = 10
 SHORTLIST = 10

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import faiss
 from threadpoolctl import threadpool_limits
 
-from faiss_prh.evaluation import seconds, warm_seconds
+from faiss_prh.cli.evaluation import seconds, warm_seconds
 
 
 @contextmanager

@@ -1,13 +1,13 @@
 """Pairwise Rotation Hashing for Faiss."""
 
-from .asymmetric import IndexBinaryAsymmetric
-from .factory import index_factory
-from .index import IndexBinaryPreTransform
-from .learning import Parameters
-from .refine import IndexBinaryRefine
+from .index.asymmetric import IndexBinaryAsymmetric
+from .index.factory import index_factory
+from .index.pretransform import IndexBinaryPreTransform
+from .index.refine import IndexBinaryRefine
+from .learning.parameters import Parameters
 from .rotation import PairwiseRotation
-from .stock import to_faiss
-from .storage import clone_index, deserialize_index, read_index, serialize_index, write_index
+from .storage.files import clone_index, deserialize_index, read_index, serialize_index, write_index
+from .storage.stock import to_faiss
 from .transform import PRHTransform
 
 __all__ = [

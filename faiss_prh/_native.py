@@ -14,12 +14,8 @@ from typing import Any
 
 import faiss
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.int32]
-Codes = npt.NDArray[np.uint8]
+from ._common.types import AnyArray, Codes, Doubles, Floats, Ids, Indices
 
 TrainCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int64, c_void_p, c_void_p, c_int64)
 
@@ -38,10 +34,10 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("last_failure", c_char_p, []),
         ("transform_apply", c_char_p, [pointer, c_int64, pointer, pointer]),
         ("transform_reverse", c_char_p, [pointer, c_int64, pointer, pointer]),
-        ("sample_fill", c_char_p, [pointer, *[c_int64] * 4, pointer]),
-        ("sample_centre", c_char_p, [pointer, c_int64, c_int64, pointer]),
-        ("sample_covariances", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
-        ("sample_rotate", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
+        ("rows_fill", c_char_p, [pointer, *[c_int64] * 4, pointer]),
+        ("rows_centre", c_char_p, [pointer, c_int64, c_int64, pointer]),
+        ("rows_covariances", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
+        ("rows_rotate", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
         ("gather", c_char_p, [c_int64, c_int64, pointer, pointer]),
         ("signed_sums", c_char_p, [c_int64, c_int64, pointer, c_int64, pointer, pointer]),
     ]:
@@ -62,7 +58,7 @@ def _load() -> ctypes.CDLL:
     return _declared(ctypes.CDLL(str(path)))
 
 
-def _at(array: npt.NDArray[Any]) -> int:
+def _at(array: AnyArray) -> int:
     return int(faiss.swig_ptr(array))  # a tenth of the time of array.ctypes.data, and refuses strided arrays
 
 
@@ -121,7 +117,7 @@ def new_transform(d_in: int, d_out: int, train: Any) -> Any:
 
 
 def set_rotation(
-    transform: int, n: int, ends: npt.NDArray[np.int64], i: Indices, j: Indices, theta: Floats, mean: Floats,
+    transform: int, n: int, ends: Ids, i: Indices, j: Indices, theta: Floats, mean: Floats,
     kept: Indices,
 ) -> None:  # fmt: skip
     """Make the transform at an address subtract `mean`, apply these layers of `n` dimensions, and keep some of them."""
@@ -153,33 +149,33 @@ def reverse(transform: int, y: Floats, x: Floats) -> None:
     _check(_library.prh_transform_reverse(transform, len(y), _at(y), _at(x)))
 
 
-def sample_fill(rows: Floats, first: int, x: Floats) -> None:
+def rows_fill(rows: Floats, first: int, x: Floats) -> None:
     """Copy the vectors `x` into the columns of `rows` from `first` on."""
     n, m = rows.shape
-    _check(_library.prh_sample_fill(_at(rows), n, m, first, len(x), _at(x)))
+    _check(_library.prh_rows_fill(_at(rows), n, m, first, len(x), _at(x)))
 
 
-def sample_centre(rows: Floats) -> Doubles:
+def rows_centre(rows: Floats) -> Doubles:
     """Subtract from each row its mean, and return the means."""
     n, m = rows.shape
     means = np.empty(n)
-    _check(_library.prh_sample_centre(_at(rows), n, m, _at(means)))
+    _check(_library.prh_rows_centre(_at(rows), n, m, _at(means)))
     return means
 
 
-def sample_covariances(rows: Floats, i: Indices, j: Indices) -> Doubles:
+def rows_covariances(rows: Floats, i: Indices, j: Indices) -> Doubles:
     """Return the mean products of the rows i and j."""
     covariances, m = np.empty(len(i)), rows.shape[1]
-    _check(_library.prh_sample_covariances(_at(rows), m, len(i), _at(i), _at(j), _at(covariances)))
+    _check(_library.prh_rows_covariances(_at(rows), m, len(i), _at(i), _at(j), _at(covariances)))
     return covariances
 
 
-def sample_rotate(rows: Floats, i: Indices, j: Indices, theta: Floats) -> None:
+def rows_rotate(rows: Floats, i: Indices, j: Indices, theta: Floats) -> None:
     """Rotate the disjoint pairs of rows i and j by theta."""
-    _check(_library.prh_sample_rotate(_at(rows), rows.shape[1], len(i), _at(i), _at(j), _at(theta)))
+    _check(_library.prh_rows_rotate(_at(rows), rows.shape[1], len(i), _at(i), _at(j), _at(theta)))
 
 
-def gather(addresses: npt.NDArray[np.int64], size: int) -> Codes:
+def gather(addresses: Ids, size: int) -> Codes:
     """Return the records of `size` bytes at the given addresses; zeros where an address is 0."""
     records = np.empty((*addresses.shape, size), dtype=np.uint8)
     _check(_library.prh_gather(addresses.size, size, _at(addresses), _at(records)))

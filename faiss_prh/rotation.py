@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ._common.numbers import as_int
+from ._common.types import Doubles, Floats, Indices
+
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
@@ -19,9 +22,9 @@ MAX_LAYERS = 1000
 class Layer(NamedTuple):
     """Rotations of disjoint pairs: dimensions ``i[k]`` and ``j[k]`` turn by ``theta[k]``."""
 
-    i: npt.NDArray[np.int32]
-    j: npt.NDArray[np.int32]
-    theta: npt.NDArray[np.float32]
+    i: Indices
+    j: Indices
+    theta: Floats
 
 
 class PairwiseRotation:
@@ -107,7 +110,7 @@ class PairwiseRotation:
         """
         return PairwiseRotation(self._d, [(i, j, -theta) for i, j, theta in reversed(self._layers)])
 
-    def to_dense(self) -> npt.NDArray[np.float64]:
+    def to_dense(self) -> Doubles:
         """
         Return the (d, d) matrix R of the whole transform, y = R x.
 
@@ -168,10 +171,10 @@ class PairwiseRotation:
 
 
 def rotate_rows(
-    matrix: npt.NDArray[np.float64],
-    i: npt.NDArray[np.int32],
-    j: npt.NDArray[np.int32],
-    theta: npt.NDArray[np.float32],
+    matrix: Doubles,
+    i: Indices,
+    j: Indices,
+    theta: Floats,
 ) -> None:
     """Rotate the disjoint pairs of rows i and j of a matrix by theta, in place."""
     cosine, sine = _cosine_sine(theta)
@@ -180,9 +183,7 @@ def rotate_rows(
     matrix[j] = sine[:, None] * upper + cosine[:, None] * lower
 
 
-def random_pairings(
-    d: int, n_layers: int, rng: np.random.Generator
-) -> Iterator[tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]]:
+def random_pairings(d: int, n_layers: int, rng: np.random.Generator) -> Iterator[tuple[Indices, Indices]]:
     """
     Yield `n_layers` random pairings (i, j) of `d` dimensions; if `d` is odd, one sits each layer out.
 
@@ -205,11 +206,7 @@ def random_pairings(
 
 def checked_dimension(d: int, name: str = "d") -> int:
     """Return `d` if it is a number of dimensions that a rotation can have."""
-    if isinstance(d, bool) or not isinstance(d, (int, np.integer)):
-        raise TypeError(f"{name} must be an integer, not {d!r}")
-    if not 1 <= d <= MAX_DIMENSIONS:
-        raise ValueError(f"{name} must be from 1 to {MAX_DIMENSIONS}, not {d}")
-    return int(d)
+    return as_int(d, name, 1, MAX_DIMENSIONS)
 
 
 def _checked(d: int, number: int, layer: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]) -> Layer:
@@ -238,6 +235,6 @@ def _checked(d: int, number: int, layer: tuple[npt.ArrayLike, npt.ArrayLike, npt
     return checked
 
 
-def _cosine_sine(theta: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _cosine_sine(theta: Floats) -> tuple[Doubles, Doubles]:
     exact = theta.astype(np.float64)
     return np.cos(exact), np.sin(exact)

@@ -13,18 +13,21 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from . import _native, _serialization
-from ._arrays import as_vectors, float32_blocks
-from .description import Description, useful_rotations
-from .learning import Parameters, layers_for
+from . import _native
+from ._common.arrays import as_vectors, float32_blocks
+from ._common.numbers import bytes_of
+from ._common.types import AnyArray, Codes, Doubles, Floats, Indices, Vectors
+from .learning import model_bytes
+from .learning.description import Description, useful_rotations
+from .learning.model import Model
+from .learning.parameters import Parameters, layers_for
+from .learning.train import Gathered, Result, learn_from_array, sample_of
 from .rotation import PairwiseRotation, checked_dimension
-from .training import Gathered, Result, learn_from_array, sample_of
 
-Vectors = npt.NDArray[np.float32]
-Output = TypeVar("Output", npt.NDArray[np.float32], npt.NDArray[np.uint8])
+Output = TypeVar("Output", Floats, Codes)
 
 _REVERSED = np.packbits(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1), axis=1, bitorder="little")[:, 0]
-_REFINED = 256  # bits: at full dimension and more, measured, refining gains nothing
+_TUNED = 256  # bits: at full dimension and more, measured, tuning gains nothing
 
 
 class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
@@ -53,7 +56,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         How far the `n_iso` layers are turned towards the principal axes, from 0 to 1.
     seed : int, optional
         Of the random pairs, and of the choice of neighbours.
-    refine : bool, optional
+    tune : bool, optional
         Whether the angles of the `n_iso` and `n_pca` layers are then learned together, so that near neighbours among
         the training vectors (at most 10000 of them, at least 200) have like signs. It takes seconds of training and
         nothing of encoding. Default: for fewer bits than dimensions, and up to 256 dimensions, unless `n_iso`, `n_pca`
@@ -91,7 +94,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     Four layers of random pairs bring what there is to gain; more only cost time. Where encoding time matters most
     and variances are not very unequal, ``n_pca=0`` is as good and cheaper.
 
-    At full dimension `refine` brings SIFT to .774, but MiniLM only from .955 to .956 and MNIST from .997 to .998: hence
+    At full dimension `tune` brings SIFT to .774, but MiniLM only from .955 to .956 and MNIST from .997 to .998: hence
     the default. For fewer bits it gains up to .03 (``python -m bench bits``).
 
     Examples
@@ -111,7 +114,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     """
 
     parameters: Parameters
-    _learned: _serialization.Learned | None
+    _learned: Model | None
     _gathered: Gathered | None
 
     def __init__(
@@ -123,21 +126,21 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         n_pca: int | None = None,
         tilt: float = 0.0,
         seed: int = 1234,
-        refine: bool | None = None,
+        tune: bool | None = None,
     ) -> None:
         d = checked_dimension(d)
         d_out = d if d_out is None else checked_dimension(d_out, "d_out")
-        if d_out > d and (refine or n_pca):
-            name = "refine" if refine else "n_pca"
+        if d_out > d and (tune or n_pca):
+            name = "tune" if tune else "n_pca"
             raise ValueError(f"{name} needs at most as many bits as dimensions, not {d_out} of {d}")
-        if refine is None:
-            refine = n_iso is None and n_pca is None and not tilt and (d_out < d or d_out == d <= _REFINED)
+        if tune is None:
+            tune = n_iso is None and n_pca is None and not tilt and (d_out < d or d_out == d <= _TUNED)
         self.parameters = Parameters(
             layers_for(d_out) if n_iso is None else n_iso,
             (layers_for(d_out) if d_out < d else 4 if d_out == d else 0) if n_pca is None else n_pca,
             tilt,
             seed,
-            refine,
+            tune,
         )
         self._learned = None
         self._gathered = None
@@ -166,16 +169,16 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         return self._learned.rotation if self._learned else None
 
     @property
-    def mean(self) -> Vectors | None:
+    def mean(self) -> Floats | None:
         """What is subtracted before the rotation."""
         return self._learned.mean if self._learned else None
 
     @property
-    def kept(self) -> npt.NDArray[np.int32] | None:
+    def kept(self) -> Indices | None:
         """Which dimensions of the rotation come out."""
         return self._learned.kept if self._learned else None
 
-    def to_dense(self) -> npt.NDArray[np.float64]:
+    def to_dense(self) -> Doubles:
         """
         Return the matrix (d_out, d_in) of the transform.
 
@@ -191,7 +194,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         True
         """
         learned = self._trained()
-        dense: npt.NDArray[np.float64] = learned.rotation.to_dense()[learned.kept, : self.d_in]
+        dense: Doubles = learned.rotation.to_dense()[learned.kept, : self.d_in]
         return dense
 
     def train(self, x: npt.ArrayLike | Iterable[npt.ArrayLike], *, max_train_bytes: int = 1 << 30) -> None:
@@ -304,7 +307,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
             dense_bytes=4 * self.d_in * self.d_out,
         )
 
-    def apply(self, x: npt.ArrayLike) -> Vectors:
+    def apply(self, x: npt.ArrayLike) -> Floats:
         """
         Centre and rotate vectors.
 
@@ -321,7 +324,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
 
     apply_py = apply
 
-    def reverse_transform(self, x: npt.ArrayLike) -> Vectors:
+    def reverse_transform(self, x: npt.ArrayLike) -> Floats:
         """
         Undo `apply`: rotate back and add the mean. What was dropped does not come back.
 
@@ -340,9 +343,9 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         self,
         x: npt.ArrayLike,
         *,
-        out: npt.NDArray[np.uint8] | None = None,
+        out: Codes | None = None,
         bitorder: Literal["little", "big"] = "little",
-    ) -> npt.NDArray[np.uint8]:
+    ) -> Codes:
         """
         Return the sign bits of the transformed vectors, 1 for values ≥ 0, as Faiss's binary indexes take them.
 
@@ -368,7 +371,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         array([[255,  15]], dtype=uint8)
         """
         vectors = self._checked(x)
-        shape = len(vectors), (self.d_out + 7) // 8
+        shape = len(vectors), bytes_of(self.d_out)
         if bitorder not in ("little", "big"):
             raise ValueError(f'bitorder must be "little" or "big", not {bitorder!r}')
         if out is None:
@@ -393,12 +396,12 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         >>> PRHTransform.from_bytes(prh.to_bytes()).rotation == prh.rotation
         True
         """
-        return _serialization.dumps(self.d_in, self.d_out, self.parameters, self._learned)
+        return model_bytes.dumps(self.d_in, self.d_out, self.parameters, self._learned)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PRHTransform:
         """Return the transform that `to_bytes` wrote. Bytes that it did not write are a ValueError."""
-        d_in, d_out, parameters, learned = _serialization.loads(data)
+        d_in, d_out, parameters, learned = model_bytes.loads(data)
         transform = cls(d_in, d_out)
         transform.parameters = parameters
         if learned:
@@ -419,13 +422,13 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         state = "trained" if self.is_trained else "untrained"
         size = f"{self.d_in}" if self.d_in == self.d_out else f"{self.d_in}, {self.d_out}"
         layers = f"n_iso={p.n_iso}, n_pca={p.n_pca}, tilt={p.tilt:g}"
-        return f"<PRHTransform({size}, {layers}, seed={p.seed}, refine={p.refine}), {state}>"
+        return f"<PRHTransform({size}, {layers}, seed={p.seed}, tune={p.tune}), {state}>"
 
     def _set(
         self,
         rotation: PairwiseRotation,
-        mean: Vectors,
-        kept: npt.NDArray[np.int32] | None = None,
+        mean: Floats,
+        kept: Indices | None = None,
         *variance: float,
     ) -> None:
         if kept is None:
@@ -438,7 +441,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         mean.flags.writeable = kept.flags.writeable = False
         with _publishing:  # or two threads could leave one's rotation here and the other's in native code
             _native.set_rotation(int(self.this), rotation.d, ends, i, j, theta, mean, kept)
-            self._learned = _serialization.Learned(rotation, mean, kept, *variance)
+            self._learned = Model(rotation, mean, kept, *variance)
 
     def _adopt(self, result: Result) -> None:
         """Become what was learned, knowing how much of the variance comes out, and how evenly; or stay as it is."""
@@ -446,7 +449,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         trial._set(result.rotation, result.mean, result.kept)
         self._set(result.rotation, result.mean, result.kept, *trial._variance(result.vectors))
 
-    def _variance(self, vectors: Vectors) -> tuple[float, ...]:
+    def _variance(self, vectors: Floats) -> tuple[float, ...]:
         """Return the share of the variance of vectors that comes out, and its spread; nothing if there is none."""
         centred = vectors - self._trained().mean
         largest = np.abs(centred).max() or np.float32(1)  # whose square may not fit single precision
@@ -454,16 +457,16 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         variances = (self.apply(vectors) / largest).var(axis=0)
         return (float(variances.sum() / total), float(variances.std() / variances.mean())) if total else ()
 
-    def _trained(self) -> _serialization.Learned:
+    def _trained(self) -> Model:
         if self._learned is None:
             raise RuntimeError("this PRHTransform is not trained: call train(x) first")
         return self._learned
 
-    def _checked(self, x: npt.ArrayLike, reverse: bool = False) -> npt.NDArray[np.generic]:
+    def _checked(self, x: npt.ArrayLike, reverse: bool = False) -> Vectors:
         learned = self._trained()
         return as_vectors(x, len(learned.kept if reverse else learned.mean), "vectors")
 
-    def _run(self, native: Callable[[int, Vectors, Output], int | None], x: npt.NDArray[Any], out: Output) -> Output:
+    def _run(self, native: Callable[[int, Floats, Output], int | None], x: AnyArray, out: Output) -> Output:
         """Write what native code makes of `x` to `out`, a block at a time."""
         first = 0
         for block in float32_blocks(x):
@@ -474,7 +477,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         return out
 
 
-def _encode_big(transform: int, x: Vectors, codes: npt.NDArray[np.uint8]) -> int | None:
+def _encode_big(transform: int, x: Floats, codes: Codes) -> int | None:
     bad = _native.encode(transform, x, codes)
     written = codes[:bad]
     np.take(_REVERSED, written, out=written)

@@ -279,7 +279,7 @@ def test_other_bits_and_trivial_recalls_are_marked(capsys):
 @pytest.mark.usefixtures("extras")
 def test_cost_of_high_dimension(monkeypatch, tmp_path, capsys):
     from bench import highdim
-    from faiss_prh import evaluation
+    from faiss_prh.cli import evaluation
 
     def slow_to_make(d, seed):
         time.sleep(0.05)

@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 from strategies import samples, seeds
 
 import faiss_prh
-from faiss_prh import PRHTransform, learning, moments, tuning
-from faiss_prh._arrays import whole_numbers
-from faiss_prh.moments import CovarianceMoments, SampleMoments
-from faiss_prh.reduction import candidates, greedy, matching, mutual_best
+from faiss_prh import PRHTransform
+from faiss_prh._common.arrays import whole_numbers
+from faiss_prh.learning import joint_angles as tuning
+from faiss_prh.learning import layers as learning
+from faiss_prh.learning import moments
+from faiss_prh.learning.moments import CovarianceMoments, SampleMoments
+from faiss_prh.learning.pairing import candidates, greedy, matching, mutual_best
 from faiss_prh.rotation import PairwiseRotation
 
 
@@ -226,46 +229,46 @@ def clustered(d, m, seed=0):
 
 def test_refining_raises_its_objective_on_other_vectors():
     x = clustered(64, 8000)
-    plain, refined = (PRHTransform(64, 24, seed=1, refine=refine) for refine in (False, True))
+    plain, tuned = (PRHTransform(64, 24, seed=1, tune=tune) for tune in (False, True))
     values = []
     objective = tuning.neighbours_alike(tuning.nearest(x[4000:] - x.mean(axis=0)), np.random.default_rng(9))
-    for prh in (plain, refined):
+    for prh in (plain, tuned):
         prh.train(x[:4000])
         y = prh.apply(x[4000:])
         values.append(objective((y / y.std()).T)[0])
     assert values[1] > values[0]
-    assert len(plain.rotation.layers) == len(refined.rotation.layers)  # it costs the encoder nothing
-    assert plain.rotation.n_rotations == refined.rotation.n_rotations
+    assert len(plain.rotation.layers) == len(tuned.rotation.layers)  # it costs the encoder nothing
+    assert plain.rotation.n_rotations == tuned.rotation.n_rotations
 
 
 @pytest.mark.parametrize(
-    ("arguments", "refine"),
+    ("arguments", "tune"),
     [((64,), True), ((512,), False), ((512, 64), True), ((64, 128), False), ((512, 600), False)],
 )
-def test_where_refining_is_the_default(arguments, refine):
-    assert PRHTransform(*arguments).parameters.refine is refine
-    assert PRHTransform(*arguments, n_iso=3).parameters.refine is False  # who names the paper's settings gets them
-    assert PRHTransform(*arguments, tilt=0.5).parameters.refine is False
-    assert PRHTransform(*arguments, n_pca=0).parameters.refine is False
+def test_where_tuning_is_the_default(arguments, tune):
+    assert PRHTransform(*arguments).parameters.tune is tune
+    assert PRHTransform(*arguments, n_iso=3).parameters.tune is False  # who names the paper's settings gets them
+    assert PRHTransform(*arguments, tilt=0.5).parameters.tune is False
+    assert PRHTransform(*arguments, n_pca=0).parameters.tune is False
 
 
-def test_refine_must_make_sense():
-    prh = PRHTransform(8, 8, n_iso=3, refine=np.bool_(True))
-    assert prh.parameters.refine is True
+def test_tune_must_make_sense():
+    prh = PRHTransform(8, 8, n_iso=3, tune=np.bool_(True))
+    assert prh.parameters.tune is True
     assert PRHTransform.from_bytes(prh.to_bytes()).parameters == prh.parameters
-    for more in ({"refine": True}, {"n_pca": 2}):
+    for more in ({"tune": True}, {"n_pca": 2}):
         with pytest.raises(
             ValueError, match=f"{next(iter(more))} needs at most as many bits as dimensions, not 9 of 8"
         ):
             PRHTransform(8, 9, **more)
-    with pytest.raises(TypeError, match="refine must be True or False"):
-        PRHTransform(8, refine="yes")
+    with pytest.raises(TypeError, match="tune must be True or False"):
+        PRHTransform(8, tune="yes")
 
 
 @pytest.mark.parametrize("x", [np.ones((300, 16)), np.zeros((300, 16)), np.eye(16)[np.arange(300) % 2]])
 def test_refining_vectors_that_are_all_alike(x):
     for d_out in (1, 4, 16):
-        prh = PRHTransform(16, d_out, refine=True)
+        prh = PRHTransform(16, d_out, tune=True)
         prh.train(x)
         assert np.isfinite(prh.apply(x)).all()
 
@@ -276,8 +279,8 @@ def test_refining_does_no_harm_where_there_are_few_clusters():
     x = (6 * rng.normal(size=(5, 64)) * np.sqrt(30))[rng.integers(5, size=5000)] + low_rank
     neighbours = tuning.nearest((x - x.mean(axis=0)).astype(np.float32))
     shares = []
-    for refine in (False, True):
-        prh = PRHTransform(64, refine=refine)
+    for tune in (False, True):
+        prh = PRHTransform(64, tune=tune)
         prh.train(x)
         shares.append(tuning.neighbours_found([], prh.apply(x).T.copy(), neighbours))
     assert shares[1] > shares[0] - 0.01
@@ -305,7 +308,7 @@ def test_refining_does_not_depend_on_the_number_of_threads(thread_count):
 
 
 def kept_variance(moments, x, d_out):
-    parameters = learning.Parameters(n_iso=0, n_pca=0, tilt=0.0, seed=0, refine=False)
+    parameters = learning.Parameters(n_iso=0, n_pca=0, tilt=0.0, seed=0, tune=False)
     rotation, kept = learning.learn(moments, parameters, d_out)
     y = (x - x.mean(axis=0)) @ rotation.to_dense()[kept].T
     return y.var(axis=0).sum()

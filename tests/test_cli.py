@@ -21,15 +21,16 @@ import numpy as np
 import pytest
 
 import faiss_prh
-from faiss_prh import commands, demo, evaluation, inspection
-from faiss_prh.cli import main
+from faiss_prh.cli import commands, demo, evaluation
+from faiss_prh.cli.main import main
+from faiss_prh.index import parts_of as inspection
 from faiss_prh.transform import PRHTransform
 
 D = 16
 RNG = np.random.default_rng(0)
 MIX = RNG.normal(size=(D, D))
 TRAIN, BASE, QUERY = ((RNG.normal(size=(n, D)) @ MIX).astype("f4") for n in (600, 1500, 20))
-RUN = "import sys; from faiss_prh.cli import main; sys.exit(main())"
+RUN = "import sys; from faiss_prh.cli.main import main; sys.exit(main())"
 
 
 @pytest.fixture
@@ -409,7 +410,9 @@ def start(code, *arguments, **options):
 
 ANNOUNCED = """
 import hashlib, sys
-from faiss_prh import cli, commands, index
+from faiss_prh.cli import main as cli
+from faiss_prh.cli import commands
+from faiss_prh.index import pretransform as index
 
 def announced(files, title, batches=commands.batches):
     for number, batch in enumerate(batches(files, title)):

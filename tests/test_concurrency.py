@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from test_faults import run
 
-from faiss_prh import _blocks, clone_index, index_factory
+from faiss_prh import clone_index, index_factory
+from faiss_prh._common import parts as _blocks
 
 pytestmark = pytest.mark.slow
 

@@ -109,7 +109,7 @@ def test_codes_are_lazy_and_those_of_one_process(client, x):
 
 
 def test_a_worker_killed_while_it_encodes(client, x, tmp_path):
-    prh = PRHTransform(D, refine=False)
+    prh = PRHTransform(D, tune=False)
     prh.train(x)
     note = tmp_path / "died"
 

@@ -35,7 +35,7 @@ import hashlib, sys
 import numpy as np
 from faiss_prh import PRHTransform
 from formula import formula_vectors
-paper = dict(refine=False)
+paper = dict(tune=False)
 for d, d_out, options in [(100, 100, {}), (100, 100, paper), (100, 130, {}), (100, 40, {}), (784, 256, {})]:
     x = formula_vectors(1500, d) * np.linspace(1, 3, d, dtype=np.float32)
     prh = PRHTransform(d, d_out, **options)

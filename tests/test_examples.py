@@ -49,7 +49,7 @@ def data():
 
 @pytest.fixture(scope="module", params=BITS)
 def prh(request, data):
-    prh = PRHTransform(D, request.param, refine=False)
+    prh = PRHTransform(D, request.param, tune=False)
     prh.train(data[0])
     return prh
 

@@ -8,7 +8,8 @@ import textwrap
 import numpy as np
 import pytest
 
-from faiss_prh import _arrays, index_factory, serialize_index, write_index
+from faiss_prh import index_factory, serialize_index, write_index
+from faiss_prh._common import arrays as _arrays
 
 pytestmark = pytest.mark.slow
 

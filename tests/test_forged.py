@@ -12,12 +12,12 @@ import pytest
 from test_storage import FLOAT_DATA, LEAF, binary, flat, forged, ivf_with_ids
 
 from faiss_prh import clone_index, deserialize_index
-from faiss_prh._binary_formats import binary_index
-from faiss_prh._checks import check_binary, check_float, check_transform
-from faiss_prh._claims import Claims
-from faiss_prh._composites import behind, refined, with_ids
-from faiss_prh._float_formats import float_index
-from faiss_prh._formats import transform as any_transform
+from faiss_prh.index.composites import behind, refined, with_ids
+from faiss_prh.storage.binary_formats import binary_index
+from faiss_prh.storage.checks import check_binary, check_float, check_transform
+from faiss_prh.storage.claims import Claims
+from faiss_prh.storage.float_formats import float_index
+from faiss_prh.storage.formats import transform as any_transform
 
 FLOAT = {"type": "faiss.Index"}
 TRANSFORM = {"type": "faiss.VectorTransform"}

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from strategies import samples
 
 from faiss_prh import Parameters
-from faiss_prh.learning import (
+from faiss_prh.learning.layers import (
     isotropic_angle,
     layers_for,
     learn,
@@ -13,7 +13,7 @@ from faiss_prh.learning import (
     rotated_variances,
     tilted_angle,
 )
-from faiss_prh.moments import CovarianceMoments, SampleMoments
+from faiss_prh.learning.moments import CovarianceMoments, SampleMoments
 
 MOMENTS = {"sample": SampleMoments, "covariance": lambda x: covariance_moments(x)}
 
@@ -30,7 +30,7 @@ def covariance(x):
 
 
 def learned(x, kind="sample", **parameters):
-    defaults = {"n_iso": layers_for(x.shape[1]), "n_pca": 0, "tilt": 0.0, "seed": 0, "refine": False}
+    defaults = {"n_iso": layers_for(x.shape[1]), "n_pca": 0, "tilt": 0.0, "seed": 0, "tune": False}
     return learn(MOMENTS[kind](x), Parameters(**(defaults | parameters)))[0]
 
 
@@ -181,7 +181,7 @@ def test_both_moments_make_ill_conditioned_samples_as_isotropic(x):
     ],
 )
 def test_bad_parameters(name, value, error):
-    good = {"n_iso": 3, "n_pca": 3, "tilt": 0.0, "seed": 0, "refine": False}
+    good = {"n_iso": 3, "n_pca": 3, "tilt": 0.0, "seed": 0, "tune": False}
     with pytest.raises(error, match=name):
         Parameters(**(good | {name: value}))
 

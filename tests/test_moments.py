@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import samples, seeds
 
-from faiss_prh import _arrays
-from faiss_prh.moments import CovarianceMoments, SampleMoments, moments_of
+from faiss_prh._common import arrays as _arrays
+from faiss_prh.learning.moments import CovarianceMoments, SampleMoments, moments_of
 
 
 def covariance_moments(x):
@@ -67,14 +67,14 @@ def test_blocks_do_not_matter(make, monkeypatch):
 
 def test_the_shape_decides():
     few, many, wide = np.ones((20, 10), np.float32), np.ones((11_000, 10), np.float32), np.ones((200_000, 129), np.int8)
-    assert isinstance(moments_of(few, 10, refine=False), SampleMoments)
-    assert isinstance(moments_of(few, 10, refine=True), CovarianceMoments)
-    assert isinstance(moments_of(few, 9, refine=False), CovarianceMoments)
-    assert isinstance(moments_of(few, 11, refine=False), SampleMoments)
-    assert isinstance(moments_of(many, 10, refine=False), CovarianceMoments)
-    assert isinstance(moments_of(wide, 129, refine=False), CovarianceMoments)
-    assert isinstance(moments_of(np.ones((2, 1025), np.float32), 1025, refine=False), SampleMoments)
-    assert isinstance(moments_of(np.ones((2, 1025), np.float32), 1024, refine=False), CovarianceMoments)
+    assert isinstance(moments_of(few, 10, tune=False), SampleMoments)
+    assert isinstance(moments_of(few, 10, tune=True), CovarianceMoments)
+    assert isinstance(moments_of(few, 9, tune=False), CovarianceMoments)
+    assert isinstance(moments_of(few, 11, tune=False), SampleMoments)
+    assert isinstance(moments_of(many, 10, tune=False), CovarianceMoments)
+    assert isinstance(moments_of(wide, 129, tune=False), CovarianceMoments)
+    assert isinstance(moments_of(np.ones((2, 1025), np.float32), 1025, tune=False), SampleMoments)
+    assert isinstance(moments_of(np.ones((2, 1025), np.float32), 1024, tune=False), CovarianceMoments)
 
 
 def test_levels_and_threads_agree(simd_level, thread_count):

@@ -74,7 +74,7 @@ def test_an_unknown_simd_level_is_an_import_error():
 def test_scipy_is_imported_only_where_it_is_needed():
     done = run_python(
         "import sys, numpy as np, faiss_prh\n"
-        "faiss_prh.PRHTransform(8, refine=False).train(np.eye(8))\n"
+        "faiss_prh.PRHTransform(8, tune=False).train(np.eye(8))\n"
         "assert 'scipy' not in sys.modules\n"
         "faiss_prh.PairwiseRotation.random(8, 2, 0).to_sparse()\n"
         "assert 'scipy' in sys.modules\n"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from strategies import rotations, seeds
 
 from faiss_prh import PRHTransform
-from faiss_prh._serialization import _HEADER
+from faiss_prh.learning.model_bytes import _HEADER
 
 
 def trained(d=20):
@@ -58,12 +58,12 @@ def test_format_versions_are_kept():
         + struct.pack("<4f", *(float(t) for layer in prh.rotation.layers for t in layer.theta))
         + struct.pack("<4f", 0, 0, 0, 1)  # mean
     )
-    d_out_and_refine, kept = struct.pack("<II", 4, 0), struct.pack("<4I", 0, 1, 2, 3)
+    d_out_and_tune, kept = struct.pack("<II", 4, 0), struct.pack("<4I", 0, 1, 2, 3)
     described = prh.describe()
     variance = struct.pack("<dd", described.variance_kept, described.variance_spread)
     unknown = struct.pack("<dd", float("nan"), float("nan"))
     first = signed(b"FAISSPRH" + struct.pack("<HH", 1, 1) + fields + learned)
-    second = b"FAISSPRH" + struct.pack("<HH", 2, 1) + fields + d_out_and_refine + learned + kept
+    second = b"FAISSPRH" + struct.pack("<HH", 2, 1) + fields + d_out_and_tune + learned + kept
     assert prh.to_bytes() == signed(second + variance)
     assert PRHTransform.from_bytes(first).to_bytes() == signed(second + unknown)
 
@@ -153,7 +153,7 @@ def test_hostile_contents_with_a_right_checksum():
     assert_refused(kept, "<I", 1, "keeps dimensions")
     assert_refused(kept + 4 * 20, "<d", -1.0, "variance")
     assert_refused(kept + 4 * 20 + 8, "<d", float("inf"), "variance")
-    assert_refused(_HEADER.size + 4, "<I", 2, "refine = 2")
+    assert_refused(_HEADER.size + 4, "<I", 2, "tune = 2")
 
 
 def test_other_types_are_refused():

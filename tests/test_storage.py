@@ -17,15 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import faiss_prh
-from faiss_prh import (
-    _container,
-    clone_index,
-    deserialize_index,
-    index_factory,
-    read_index,
-    serialize_index,
-    write_index,
-)
+from faiss_prh import clone_index, deserialize_index, index_factory, read_index, serialize_index, write_index
+from faiss_prh.storage import container as _container
 
 D = 20
 GOLDEN = Path(__file__).with_name("golden")

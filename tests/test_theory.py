@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.integrate import dblquad, quad
 from scipy.stats import norm
 
-from faiss_prh.learning import isotropic_angle, rotated_variances
+from faiss_prh.learning.layers import isotropic_angle, rotated_variances
 from faiss_prh.theory import (
     code_entropy,
     covariance,

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from faiss_prh import PRHTransform
-from faiss_prh.moments import CovarianceMoments
-from faiss_prh.sampling import DistinctSample, Sample
-from faiss_prh.training import sample_of
+from faiss_prh.learning.moments import CovarianceMoments
+from faiss_prh.learning.sampling import DistinctSample, Sample
+from faiss_prh.learning.train import sample_of
 
 
 def vectors(m, d, seed=0):
@@ -55,16 +55,16 @@ def test_moments_in_parts_learn_the_rotation_of_all_the_data(d, data):
 
 
 @pytest.mark.parametrize(("d", "d_out"), [(30, 30), (64, 64), (30, 50), (300, 300)])
-@pytest.mark.parametrize("refine", [False, None])
-def test_moments_in_parts_at_full_dimension(d, d_out, refine):
+@pytest.mark.parametrize("tune", [False, None])
+def test_moments_in_parts_at_full_dimension(d, d_out, tune):
     """Where `train` keeps a small sample in single precision: the same pairs, and angles up to rounding."""
     x = vectors(3000, d)
-    at_once, in_parts = (PRHTransform(d, d_out, refine=refine) for _ in range(2))
+    at_once, in_parts = (PRHTransform(d, d_out, tune=tune) for _ in range(2))
     at_once.train(x)
     for part in np.array_split(x, 7):
         in_parts.partial_train(part)
     in_parts.finish_training()
-    if at_once.parameters.refine or d == 300:
+    if at_once.parameters.tune or d == 300:
         assert in_parts.rotation == at_once.rotation
     for one, other in zip(in_parts.rotation.layers, at_once.rotation.layers, strict=True):
         assert np.array_equal(one.i, other.i) and np.array_equal(one.j, other.j)
@@ -92,7 +92,10 @@ def test_an_interrupted_batch_is_not_gathered(monkeypatch):
     good.partial_train(x)
     tried.partial_train(x)
     shared = copy.copy(tried)
-    for name in ("faiss_prh.moments.CovarianceMoments._add", "faiss_prh.sampling.DistinctSample._add"):
+    for name in (
+        "faiss_prh.learning.moments.CovarianceMoments._add",
+        "faiss_prh.learning.sampling.DistinctSample._add",
+    ):
         with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
             patched.setattr(name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
             tried.partial_train(vectors(500, 16, seed=1))

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import rotations, samples, seeds
 
-from faiss_prh import PairwiseRotation, PRHTransform, _arrays, _native
+from faiss_prh import PairwiseRotation, PRHTransform, _native
+from faiss_prh._common import arrays as _arrays
 
 
 def with_rotation(rotation, mean=None):
@@ -356,7 +357,7 @@ def test_masked_arrays_are_refused():
 
 
 def test_repr():
-    assert repr(PRHTransform(16)) == "<PRHTransform(16, n_iso=4, n_pca=4, tilt=0, seed=1234, refine=True), untrained>"
+    assert repr(PRHTransform(16)) == "<PRHTransform(16, n_iso=4, n_pca=4, tilt=0, seed=1234, tune=True), untrained>"
 
 
 @pytest.mark.parametrize(("m", "d"), [(3000, 2000), (300_000, 32)])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from faiss_prh.vector_files import VectorFileError, read_vectors
+from faiss_prh.cli.vector_files import VectorFileError, read_vectors
 
 X = np.random.default_rng(0).integers(0, 200, (20, 6))
 

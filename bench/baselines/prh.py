@@ -16,7 +16,7 @@ class PRH(PRHTransform):
 
     @property
     def is_random(self) -> bool:
-        return self.parameters.n_pca > 0 or self.parameters.refine
+        return self.parameters.n_pca > 0 or self.parameters.tune
 
 
 class Reduced:

@@ -9,11 +9,12 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
-import numpy.typing as npt
 
-from ..moments import MAX_COVARIANCE
-from ..sampling import Sample
-from ..training import sample_rows
+from .._common.numbers import bytes_of
+from .._common.types import AnyArray, Codes, Floats
+from ..learning.moments import MAX_COVARIANCE
+from ..learning.sampling import Sample
+from ..learning.train import sample_rows
 from ..transform import PRHTransform
 
 _BRANCHES = 8  # of the tree in which parts are merged
@@ -55,7 +56,7 @@ def train(prh: PRHTransform, x: da.Array, *, max_train_bytes: int = 1 << 30) -> 
     prh._set(*gathered._trained())
 
 
-def sample(x: da.Array, n_bytes: int, seed: int = 0) -> npt.NDArray[np.float32]:
+def sample(x: da.Array, n_bytes: int, seed: int = 0) -> Floats:
     """
     Return a uniform sample of the vectors of a Dask array, as many as some memory holds.
 
@@ -103,7 +104,7 @@ def encode(prh: PRHTransform, x: da.Array) -> da.Array:
     if not prh.is_trained:
         raise RuntimeError("this PRHTransform is not trained: call train first")
     x = in_rows(x, prh.d_in)
-    n_bytes = (prh.d_out + 7) // 8
+    n_bytes = bytes_of(prh.d_out)
     shared = dask.delayed(PRHTransform.from_bytes)(prh.to_bytes(), pure=True)  # once a worker, not once a block
     return x.map_blocks(_encoded, shared, dtype=np.uint8, chunks=(x.chunks[0], (n_bytes,)), meta=np.empty((0, 0), "u1"))
 
@@ -128,7 +129,7 @@ def _tree(x: da.Array, leaf: Callable[[Any, int], Any]) -> Any:
     return level[0].compute()
 
 
-def _gathered(like: bytes, block: npt.NDArray[Any], first: int) -> PRHTransform:
+def _gathered(like: bytes, block: AnyArray, first: int) -> PRHTransform:
     prh = PRHTransform.from_bytes(like)
     try:
         prh.partial_train(block)
@@ -137,7 +138,7 @@ def _gathered(like: bytes, block: npt.NDArray[Any], first: int) -> PRHTransform:
     return prh
 
 
-def _sampled(block: npt.NDArray[Any], size: int, seed: int, first: int) -> Sample:
+def _sampled(block: AnyArray, size: int, seed: int, first: int) -> Sample:
     made = Sample(block.shape[1], size, seed, first)
     made.update(block)
     return made
@@ -150,5 +151,5 @@ def _merged(*parts: Any) -> Any:
     return total
 
 
-def _encoded(block: npt.NDArray[Any], prh: PRHTransform) -> npt.NDArray[np.uint8]:
+def _encoded(block: AnyArray, prh: PRHTransform) -> Codes:
     return prh.encode(block)

@@ -19,12 +19,13 @@ import numpy.typing as npt
 from distributed import Client, Future, get_client
 from distributed.worker_client import worker_client
 
-from .._arrays import as_vectors
-from .._container import replacing
-from ..factory import index_factory
-from ..index import as_count
-from ..inspection import nested
-from ..storage import deserialize_index, read_index, serialize_index, write_index
+from .._common.arrays import as_vectors
+from .._common.numbers import as_int
+from .._common.types import AnyArray, Ids
+from ..index.factory import index_factory
+from ..index.parts_of import nested
+from ..storage.container import replacing
+from ..storage.files import deserialize_index, read_index, serialize_index, write_index
 from .arrays import in_rows, sample
 
 _QUERY_BYTES = 4 << 20  # that go to the workers at a time
@@ -92,7 +93,7 @@ class ShardedIndex:
         client = client or get_client()
         x = in_rows(x)
         workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
-        n_shards = len(workers) if n_shards is None else as_count(n_shards, "n_shards")
+        n_shards = len(workers) if n_shards is None else as_int(n_shards, "n_shards", 1)
         index = index_factory(x.shape[1], description, metric)
         if isinstance(index, faiss.IndexBinary):
             raise ValueError(f"{description!r} takes codes, not vectors: put a transform in front, as in PRH,BFlat")
@@ -112,7 +113,7 @@ class ShardedIndex:
         client.gather(client.map(_shape, shards, pure=False))  # a mistake shows here, and not in the first search
         return built
 
-    def search(self, x: npt.ArrayLike, k: int, **settings: float) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    def search(self, x: npt.ArrayLike, k: int, **settings: float) -> tuple[AnyArray, Ids]:
         """
         Return the k nearest of all shards.
 
@@ -125,7 +126,7 @@ class ShardedIndex:
             ``nprobe``.
         """
         vectors = as_vectors(x, self.d, "query vectors")
-        k = as_count(k, "k")
+        k = as_int(k, "k", 1)
         step = max(1, _QUERY_BYTES // max(1, vectors.itemsize * self.d))
         found = [
             self._search(vectors[first : first + step], k, settings) for first in range(0, max(1, len(vectors)), step)
@@ -134,7 +135,7 @@ class ShardedIndex:
         distances, ids = (np.concatenate(parts) for parts in zip(*results, strict=True))
         return distances, ids
 
-    def _search(self, queries: npt.NDArray[Any], k: int, settings: dict[str, float]) -> list[Future]:
+    def _search(self, queries: AnyArray, k: int, settings: dict[str, float]) -> list[Future]:
         shared = self._client.submit(_same, queries, pure=False)
         return [self._client.submit(_searched, shard, shared, k, settings, pure=False) for shard in self._shards]
 
@@ -252,18 +253,14 @@ def _shape(shard: _Shard) -> tuple[int, int]:
     return int(shard.index.ntotal), int(shard.index.d)
 
 
-def _searched(
-    shard: _Shard, queries: npt.NDArray[Any], k: int, settings: dict[str, float]
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], bool]:
+def _searched(shard: _Shard, queries: AnyArray, k: int, settings: dict[str, float]) -> tuple[AnyArray, Ids, bool]:
     with shard.lock, _with_settings(shard.index, settings):  # another thread may search with others
         distances, ids = shard.index.search(queries, k)
     metric = getattr(getattr(shard.index, "refine_index", shard.index), "metric_type", faiss.METRIC_L2)
     return distances, np.where(ids < 0, ids, ids + shard.first), faiss.is_similarity_metric(metric)
 
 
-def _merged_results(
-    found: Sequence[tuple[npt.NDArray[Any], npt.NDArray[np.int64], bool]], k: int
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+def _merged_results(found: Sequence[tuple[AnyArray, Ids, bool]], k: int) -> tuple[AnyArray, Ids]:
     """Return the k nearest of what the shards have found; of equal ones the first."""
     distances, ids = (np.concatenate([shard[part] for shard in found], axis=1) for part in (0, 1))
     worst = np.iinfo(distances.dtype).max if distances.dtype.kind == "i" else np.inf

@@ -285,7 +285,7 @@ void apply(const Plan& plan, std::int64_t n, const float* x, float* y, float* bu
 }
 
 // Copies `count` vectors into columns first .. first + count of dimensions n_begin .. n_end.
-void sample_fill(float* rows, std::int64_t n_begin, std::int64_t n_end, std::int64_t n, std::int64_t m,
+void rows_fill(float* rows, std::int64_t n_begin, std::int64_t n_end, std::int64_t n, std::int64_t m,
                  std::int64_t first, std::int64_t count, const float* x) {
     constexpr int L = PRH_LANES;
     const std::int64_t n_whole = n_begin + (n_end - n_begin) / 4 * 4, count_whole = count / L * L;
@@ -312,7 +312,7 @@ inline double sum(const Double4 (&parts)[4]) {
     return (all[0] + all[1]) + (all[2] + all[3]);
 }
 
-double sample_covariance(const float* a, const float* b, std::int64_t m) {
+double rows_covariance(const float* a, const float* b, std::int64_t m) {
     Double4 parts[4] = {};
     std::int64_t k = 0;
     for (; k + 16 <= m; k += 16)
@@ -323,7 +323,7 @@ double sample_covariance(const float* a, const float* b, std::int64_t m) {
 }
 
 // Subtracts the mean and gives it.
-double sample_centre(float* row, std::int64_t m) {
+double rows_centre(float* row, std::int64_t m) {
     Double4 parts[4] = {};
     std::int64_t k = 0;
     for (; k + 16 <= m; k += 16)
@@ -335,7 +335,7 @@ double sample_centre(float* row, std::int64_t m) {
     return mean;
 }
 
-void sample_rotate(float* __restrict a, float* __restrict b, std::int64_t m, float cosine, float sine) {
+void rows_rotate(float* __restrict a, float* __restrict b, std::int64_t m, float cosine, float sine) {
     for (std::int64_t k = 0; k < m; k++) {
         const float x = a[k], y = b[k];
         a[k] = cosine * x - sine * y;
@@ -392,8 +392,8 @@ void signed_sums(const float* z, std::int64_t n_bytes, std::int64_t k, const std
 }  // namespace
 
 namespace PRH_LEVEL {
-extern const Kernel kernel = {PRH_LEVEL_NAME, encode,            apply,         sample_fill,
-                              sample_centre,  sample_covariance, sample_rotate, signed_sums};
+extern const Kernel kernel = {PRH_LEVEL_NAME, encode,            apply,         rows_fill,
+                              rows_centre,  rows_covariance, rows_rotate, signed_sums};
 }
 
 }  // namespace prh

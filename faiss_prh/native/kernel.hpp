@@ -43,11 +43,11 @@ struct Kernel {
     std::int64_t (*encode)(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* tile);
     void (*apply)(const Plan& plan, std::int64_t n, const float* x, float* y, float* tile);
 
-    void (*sample_fill)(float* rows, std::int64_t n_begin, std::int64_t n_end, std::int64_t n, std::int64_t m,
+    void (*rows_fill)(float* rows, std::int64_t n_begin, std::int64_t n_end, std::int64_t n, std::int64_t m,
                         std::int64_t first, std::int64_t count, const float* x);
-    double (*sample_centre)(float* row, std::int64_t m);
-    double (*sample_covariance)(const float* a, const float* b, std::int64_t m);
-    void (*sample_rotate)(float* a, float* b, std::int64_t m, float cosine, float sine);
+    double (*rows_centre)(float* row, std::int64_t m);
+    double (*rows_covariance)(const float* a, const float* b, std::int64_t m);
+    void (*rows_rotate)(float* a, float* b, std::int64_t m, float cosine, float sine);
 
     // For each of k codes, the sum of the 8 · n_bytes values of z, with a minus where the code's bit is not set.
     void (*signed_sums)(const float* z, std::int64_t n_bytes, std::int64_t k, const std::uint8_t* codes, float* sums);

@@ -41,12 +41,12 @@ PRH_API const char* prh_transform_apply(const PrhTransform* transform, std::int6
 PRH_API const char* prh_transform_reverse(const PrhTransform* transform, std::int64_t n, const float* y, float* x);
 
 // The inner loops of learning, on a sample kept dimension-major: n rows of m values.
-PRH_API const char* prh_sample_fill(float* rows, std::int64_t n, std::int64_t m, std::int64_t first,
+PRH_API const char* prh_rows_fill(float* rows, std::int64_t n, std::int64_t m, std::int64_t first,
                                     std::int64_t count, const float* x);
-PRH_API const char* prh_sample_centre(float* rows, std::int64_t n, std::int64_t m, double* means);
-PRH_API const char* prh_sample_covariances(const float* rows, std::int64_t m, std::int64_t n_pairs,
+PRH_API const char* prh_rows_centre(float* rows, std::int64_t n, std::int64_t m, double* means);
+PRH_API const char* prh_rows_covariances(const float* rows, std::int64_t m, std::int64_t n_pairs,
                                            const std::int32_t* i, const std::int32_t* j, double* covariances);
-PRH_API const char* prh_sample_rotate(float* rows, std::int64_t m, std::int64_t n_pairs, const std::int32_t* i,
+PRH_API const char* prh_rows_rotate(float* rows, std::int64_t m, std::int64_t n_pairs, const std::int32_t* i,
                                       const std::int32_t* j, const float* theta);
 
 // Copies `count` records of `size` bytes from the given addresses; zeros where an address is null.

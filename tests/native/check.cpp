@@ -249,20 +249,20 @@ void check_sample(int n, int m) {
     const Floats x = random.values(n * m);
     Floats rows(n * m);
     const int first = m / 3;
-    succeed(prh_sample_fill(rows.data(), n, m, 0, first, x.data()));
-    succeed(prh_sample_fill(rows.data(), n, m, first, m - first, x.data() + first * n));
+    succeed(prh_rows_fill(rows.data(), n, m, 0, first, x.data()));
+    succeed(prh_rows_fill(rows.data(), n, m, first, m - first, x.data() + first * n));
     bool filled = true;
     for (int r = 0; r < n; r++)
         for (int c = 0; c < m; c++) filled &= rows[r * m + c] == x[c * n + r];
-    check(filled, "sample_fill: %d rows of %d", n, m);
+    check(filled, "rows_fill: %d rows of %d", n, m);
 
     Doubles means(n);
-    succeed(prh_sample_centre(rows.data(), n, m, means.data()));
+    succeed(prh_rows_centre(rows.data(), n, m, means.data()));
     for (int r = 0; r < n; r++) {
         double mean = 0;
         for (int c = 0; c < m; c++) mean += x[c * n + r] / static_cast<double>(m);
-        check(std::abs(means[r] - mean) < 1e-9, "sample_centre: %d rows of %d", n, m);
-        for (int c = 0; c < m; c++) check(std::abs(rows[r * m + c] - (x[c * n + r] - mean)) < 1e-6, "sample_centre");
+        check(std::abs(means[r] - mean) < 1e-9, "rows_centre: %d rows of %d", n, m);
+        for (int c = 0; c < m; c++) check(std::abs(rows[r * m + c] - (x[c * n + r] - mean)) < 1e-6, "rows_centre");
     }
 
     const auto order = random.order(n);
@@ -270,22 +270,22 @@ void check_sample(int n, int m) {
     const std::vector<std::int32_t> i(order.begin(), order.begin() + n_pairs),
             j(order.begin() + n_pairs, order.begin() + 2 * n_pairs);
     Doubles covariances(n_pairs);
-    succeed(prh_sample_covariances(rows.data(), m, n_pairs, i.data(), j.data(), covariances.data()));
+    succeed(prh_rows_covariances(rows.data(), m, n_pairs, i.data(), j.data(), covariances.data()));
     for (int p = 0; p < n_pairs; p++) {
         double sum = 0;
         for (int c = 0; c < m; c++) sum += static_cast<double>(rows[i[p] * m + c]) * rows[j[p] * m + c];
-        check(std::abs(covariances[p] - sum / m) < 1e-9, "sample_covariances: %d rows of %d", n, m);
+        check(std::abs(covariances[p] - sum / m) < 1e-9, "rows_covariances: %d rows of %d", n, m);
     }
 
     const Floats theta = random.values(n_pairs), before = rows;
-    succeed(prh_sample_rotate(rows.data(), m, n_pairs, i.data(), j.data(), theta.data()));
+    succeed(prh_rows_rotate(rows.data(), m, n_pairs, i.data(), j.data(), theta.data()));
     for (int p = 0; p < n_pairs; p++)
         for (int c = 0; c < m; c++) {
             const double cosine = std::cos(theta[p]), sine = std::sin(theta[p]);
             const double a = before[i[p] * m + c], b = before[j[p] * m + c];
             check(std::abs(rows[i[p] * m + c] - (cosine * a - sine * b)) < 1e-6 &&
                           std::abs(rows[j[p] * m + c] - (sine * a + cosine * b)) < 1e-6,
-                  "sample_rotate: %d rows of %d", n, m);
+                  "rows_rotate: %d rows of %d", n, m);
         }
 }
 

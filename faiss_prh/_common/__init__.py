@@ -1,0 +1,1 @@
+"""What every room uses: types, numbers, arrays, and long calls in parts."""

@@ -1,0 +1,83 @@
+"""Vectors from callers: checked once, converted a block at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from .types import Codes, Floats, Vectors
+
+BLOCK_VALUES = 1 << 24
+"""Values handed to native code at a time: bounds the memory of conversions, and the time to an interrupt."""
+
+
+def as_vectors(x: npt.ArrayLike, d: int, name: str) -> Vectors:
+    """Return `x` as an array of shape (n, d) of some real type, or raise an error that says what is wrong."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(f"{name} must not be a masked array: fill what is masked first")
+    array = np.asanyarray(x)
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} must hold real numbers, not {array.dtype}")
+    if array.ndim != 2:
+        raise ValueError(f"{name} must have two dimensions, (n, {d}), not shape {array.shape}")
+    if array.shape[1] != d:
+        raise ValueError(f"{name} must have {d} columns, not {array.shape[1]} (shape {array.shape})")
+    return array
+
+
+def float32_blocks(x: Vectors, block_values: int | None = None) -> Iterable[Floats]:
+    """Return the rows of `x` in contiguous blocks of single precision, converted one at a time."""
+    step = max(1, (block_values or BLOCK_VALUES) // x.shape[1])
+    if x.dtype == np.float32 and len(x) <= step:  # a single query must not wait for what follows
+        return (np.ascontiguousarray(x, dtype=np.float32),)
+    return (as_float32(x[first : first + step]) for first in range(0, len(x), step))
+
+
+def as_float32(x: Vectors) -> Floats:
+    """Return an array as a contiguous one of single precision."""
+    with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is reported as such
+        return np.ascontiguousarray(x, dtype=np.float32)
+
+
+def first_non_finite_row(x: Vectors) -> int | None:
+    """Return the number of the first row of `x` that is not finite in single precision, or None."""
+    first = 0
+    for block in float32_blocks(x):
+        bad = ~np.isfinite(block).all(axis=1)
+        if bad.any():
+            return first + int(bad.argmax())
+        first += len(block)
+    return None
+
+
+def whole_numbers(x: Floats, over: int) -> Floats:
+    """
+    Return centred values scaled and rounded to whole numbers that Faiss adds up exactly, in any order.
+
+    Products of such rows, and distances, do not depend on how many threads compute them; those of real numbers do, and
+    with them who is whose nearest neighbour. Values far out are brought in to four times the largest deviation.
+
+    Parameters
+    ----------
+    x : ndarray of float32
+    over : int
+        The axis of the sample, over which deviations are taken.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> whole_numbers(np.array([[0.0], [1.0], [-1.0]], "f4"), over=0).ravel()
+    array([   0.,  627., -627.], dtype=float32)
+    """
+    largest = int(np.sqrt(2.0**22 / x.shape[1]))  # squares of distances, of four such terms, then stay below 2^24
+    deviation = float(np.sqrt(np.max(np.mean(np.square(x, dtype=np.float64), axis=over), initial=0)))
+    scale = min(largest / (4 * deviation), float(np.finfo(np.float32).max)) if deviation else 0.0
+    rounded: Floats = np.clip(np.rint(x * np.float32(scale)), -largest, largest)
+    return rounded
+
+
+def packed_signs(y: Floats) -> Codes:
+    """Return the signs of floats as Faiss's binary codes: the lowest bit of a byte first, 1 for values ≥ 0."""
+    return np.packbits(y >= 0, axis=1, bitorder="little")

@@ -1,0 +1,54 @@
+"""Long calls in parts, so that an interrupt (Ctrl-C) does not wait for the end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import faiss
+import numpy as np
+
+from .types import Codes
+
+_FIRST = 16
+"""Queries of the first part, for each thread."""
+_SECONDS = 0.2
+"""That a part should take."""
+
+
+def parts(n: int) -> Iterator[slice]:
+    """
+    Cut n queries into slices, each as long as the one before says that it may be.
+
+    Examples
+    --------
+    >>> from faiss_prh._common.parts import parts
+    >>> sum(part.stop - part.start for part in parts(1000))
+    1000
+    """
+    first, count = 0, _FIRST * faiss.omp_get_max_threads()
+    while first < n:
+        begun = time.monotonic()
+        yield slice(first, min(first + count, n))
+        first += count
+        count = max(1, int(count * min(8, _SECONDS / max(time.monotonic() - begun, 1e-9))))
+
+
+def search(call: Callable[[Any], Any], codes: Codes) -> tuple[Any, Any]:
+    """Return the distances and ids that a search finds, searching part after part."""
+    found = [call(codes[part]) for part in parts(len(codes))] or [call(codes)]
+    if len(found) == 1:
+        return found[0][0], found[0][1]
+    D, I = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    return D, I
+
+
+def range_search(call: Callable[[Any], Any], codes: Codes) -> tuple[Any, Any, Any]:
+    """Return the limits, distances and ids that a range search finds, searching part after part."""
+    found = [call(codes[part]) for part in parts(len(codes))] or [call(codes)]
+    if len(found) == 1:
+        return found[0][0], found[0][1], found[0][2]
+    counts = np.concatenate([np.diff(limits) for limits, _, _ in found])
+    limits = np.concatenate([[0], np.cumsum(counts)]).astype(found[0][0].dtype)
+    return limits, np.concatenate([D for _, D, _ in found]), np.concatenate([I for _, _, I in found])

@@ -1,0 +1,1 @@
+"""The `faiss-prh` command."""

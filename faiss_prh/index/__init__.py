@@ -1,0 +1,1 @@
+"""Floats in, a Faiss binary index inside."""

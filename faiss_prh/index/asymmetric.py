@@ -1,0 +1,147 @@
+"""Re-ranking by the float query against the codes, with one byte a vector more."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+
+from .. import _native
+from .._common.arrays import packed_signs
+from .._common.types import Codes, Floats, Ids, Vectors
+from . import binary_ops as _binary
+from . import binary_search as _search
+from .pretransform import IndexBinaryPreTransform
+from .reranking import ReRanked
+
+_SCALE_SAMPLE = 10_000
+"""Training vectors, at most, that the scale of norms is learned from."""
+
+
+class NormScale(NamedTuple):
+    """How norms go into a byte, and what a code's signs stand for."""
+
+    low: float
+    step: float  # of the logarithm
+    reach: float  # E[‖z‖ / Σ|z|]: times ‖z‖, what the values of a code's ±1 are
+
+    @classmethod
+    def of(cls, z: Floats) -> NormScale:
+        """Learn it from transformed vectors."""
+        norms, sums = np.linalg.norm(z, axis=1), np.abs(z).sum(axis=1)
+        norms, sums = norms[norms > 0], sums[norms > 0]
+        if not len(norms):
+            return cls(1.0, 0.0, 0.0)
+        # Vectors to come may be a little shorter or longer than those seen.
+        low, high = norms.min() / 1.25, norms.max() * 1.25
+        return cls(float(low), math.log(high / low) / 255, float((norms / sums).mean()))
+
+    def to_bytes(self, norms: Floats) -> Codes:
+        """Return norms as bytes."""
+        with np.errstate(divide="ignore"):
+            places = np.log(norms / self.low) / self.step if self.step else np.zeros(len(norms))
+        return np.clip(np.rint(places), 0, 255).astype(np.uint8)
+
+    def norms(self, codes: Codes) -> Floats:
+        """Return the norms that bytes stand for."""
+        table = (self.low * np.exp(self.step * np.arange(256))).astype(np.float32)
+        return np.take(table, codes)
+
+
+class IndexBinaryAsymmetric(ReRanked):
+    """
+    A binary index behind transforms that ranks its results by the float query against the codes.
+
+    Of each vector it keeps one byte more than the code: the logarithm of its norm after the transforms. With z the
+    transformed query, s the ±1 of a code and ‖x‖ its norm, ‖z‖² + ‖x‖² - 2c‖x‖⟨s, z⟩ estimates the squared Euclidean
+    distance (for a very near vector, it can be negative); c is learned in training.
+
+    Parameters
+    ----------
+    transforms : faiss.VectorTransform or iterable of them
+    index : faiss.IndexBinary
+        An empty Flat, IVF, HNSW or MultiHash, or an IDMap of one.
+    k_factor : float, optional
+        How many times k the shortlist is.
+
+    Examples
+    --------
+    >>> import faiss, numpy as np
+    >>> from faiss_prh import IndexBinaryAsymmetric, PRHTransform
+    >>> x = np.random.default_rng(0).normal(size=(1000, 64)).astype("float32")
+    >>> index = IndexBinaryAsymmetric(PRHTransform(64), faiss.IndexBinaryFlat(64), k_factor=10)
+    >>> index.train(x)
+    >>> index.add(x)
+    >>> D, I = index.search(x[:2], 3)
+    >>> D.dtype, I[:, 0]
+    (dtype('float32'), array([0, 1]))
+    """
+
+    def __init__(self, transforms: Any, index: Any, k_factor: float = 1.0) -> None:
+        super().__init__(transforms, index, faiss.IndexBinaryFlat(8), k_factor)
+        self._scale: NormScale | None = None
+
+    def _stand_beside(self, keyed: Any, beside: Any, k_factor: float) -> None:
+        if isinstance(_binary.without_id_map(keyed)[0], faiss.IndexBinaryHash):
+            raise ValueError("IndexBinaryHash does not give its codes back, which this needs")
+        if not isinstance(beside, faiss.IndexBinaryFlat) or beside.d != 8:
+            raise TypeError("norms must be in an IndexBinaryFlat of 8 bits")
+        super()._stand_beside(keyed, beside, k_factor)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether vectors can be added."""
+        return super().is_trained and self._scale is not None
+
+    def train(self, x: npt.ArrayLike) -> None:
+        """Train what is untrained: the transforms in turn, the binary index, the scale of norms."""
+        super().train(x)
+        if self._scale is None:
+            vectors = self._checked(x)
+            few = vectors[:: -(-len(vectors) // _SCALE_SAMPLE)]
+            self._scale = NormScale.of(np.concatenate(list(self._transformed(few))))
+
+    def merge_from(self, other: IndexBinaryPreTransform, add_id: int = 0) -> None:
+        """Move all vectors of another such index, trained alike, here, adding `add_id` to their ids."""
+        if isinstance(other, IndexBinaryAsymmetric) and other._scale != self._scale:
+            raise ValueError("only an index with the same scale of norms, from the same training, can be merged")
+        super().merge_from(other, add_id)
+
+    def _merge_beside(self, beside: Any) -> None:
+        _binary.merge(self._beside, beside, 0)
+
+    def _transformed(self, vectors: Vectors) -> Iterator[Floats]:
+        return (self.chain[-1].apply(block) for block in self._before_last(vectors))
+
+    def _add_beside(self, vectors: Vectors) -> Codes:
+        assert self._scale is not None
+        codes = np.empty((len(vectors), self.index.code_size), dtype=np.uint8)
+        norms = np.empty(len(vectors), dtype=np.float32)
+        first = 0
+        for z in self._transformed(vectors):
+            part = slice(first, first + len(z))
+            codes[part], norms[part] = packed_signs(z), np.linalg.norm(z, axis=1)
+            first += len(z)
+        self._beside.add(self._scale.to_bytes(norms)[:, None])
+        return codes
+
+    def _shortlist(self, vectors: Floats, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
+        if self._scale is None:
+            raise RuntimeError("the index is not trained: call train(x) first")
+        z = np.zeros((len(vectors), self.index.d), dtype=np.float32)  # as many values as there are bits
+        first = 0
+        for block in self._transformed(vectors):
+            z[first : first + len(block), : block.shape[1]] = block
+            first += len(block)
+        signs = packed_signs(z[:, : self.chain[-1].d_out])
+        _, rows, codes = _search.search_rows_and_codes(self._keyed, signs, k, params)
+        if self.ntotal == 0:
+            return np.zeros(rows.shape, dtype=np.float32), rows, codes
+        norms = self._scale.norms(faiss.rev_swig_ptr(self._beside.xb.data(), self.ntotal)[rows])
+        products = norms * _native.signed_sums(z, codes)
+        distances = np.einsum("qd,qd->q", z, z)[:, None] + norms * norms - 2 * self._scale.reach * products
+        return distances, rows, codes

@@ -1,0 +1,244 @@
+"""Search of binary indexes: filters and parameters that Faiss does not take, rows, and the codes of what is found."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+from faiss.contrib.inspect_tools import get_invlist
+
+from .. import _native
+from .._common import parts as _blocks
+from .._common.types import Codes, Distances, Floats, Ids
+from .binary_ops import ids_of_rows, pick, selected, selector_of_rows, storage_of, without_id_map
+
+Range = tuple[npt.NDArray[np.uint64], Floats, Ids]
+
+MISSING = np.iinfo(np.int32).max
+
+
+def search(index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Ids]:
+    """Search any binary index, with a filter on IVF as well."""
+    rows_index, id_map = without_id_map(index)
+    if params is None:
+        D, I = _blocks.search(lambda part: index.search(part, k), codes)
+        D[I == -1] = MISSING  # Faiss's HNSW puts the least integer there, the others the greatest
+        return D, I
+    # By rows and with a copy of the parameters: Faiss's IDMap would change those that other threads are using.
+    D, rows = _search_with(rows_index, codes, k, _of_rows(_checked(params), id_map))
+    D[rows == -1] = MISSING
+    return D, ids_of_rows(id_map, rows)
+
+
+def _search_with(rows_index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Ids]:
+    own = _of_kind(rows_index, params)
+    if not _needs_help(rows_index, own):
+        return _blocks.search(lambda part: rows_index.search(part, k, params=own), codes)
+    if isinstance(rows_index, faiss.IndexBinaryIVF):
+        return _search_lists(*_probed(rows_index, codes, params), codes, k, params, False)
+    part, rows = _allowed_rows(rows_index, params)
+    D, places = _blocks.search(lambda few: part.search(few, k), codes)
+    return D, pick(rows, places)
+
+
+def range_search(index: Any, codes: Codes, radius: int, params: Any) -> Range:
+    """Search any binary index that can for what is nearer than a radius, with a filter on IVF as well."""
+    rows_index, id_map = without_id_map(index)
+    if params is None:
+        return _blocks.range_search(lambda part: index.range_search(part, radius), codes)
+    params = _of_rows(_checked(params), id_map)
+    if not _needs_help(rows_index, params):
+        limits, D, I = _blocks.range_search(lambda few: rows_index.range_search(few, radius, params=params), codes)
+    elif isinstance(rows_index, faiss.IndexBinaryIVF):
+        part, lists, coarse = _probed(rows_index, codes, params)
+        limits, D, I = part.range_search_preassigned(codes, radius, lists, coarse)
+    else:
+        part, rows = _allowed_rows(rows_index, params)
+        limits, D, places = _blocks.range_search(lambda few: part.range_search(few, radius), codes)
+        I = pick(rows, places)
+    return limits, D, ids_of_rows(id_map, I)
+
+
+def search_rows(index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Ids]:
+    """Search the rows of any binary index. A filter is still one of ids."""
+    rows_index, id_map = without_id_map(index)
+    of_rows = _of_rows(params, id_map)
+    D, rows = search(rows_index, codes, k, of_rows)
+    return D, _known(rows, rows_index)
+
+
+def search_rows_and_codes(index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Ids, Codes]:
+    """Search the rows, and return the codes found as well: zeros where there is none."""
+    rows_index, id_map = without_id_map(index)
+    params = _of_rows(_checked(params), id_map)
+    if isinstance(rows_index, faiss.IndexBinaryIVF):
+        part, lists, coarse = _probed(rows_index, codes, params)
+        D, places = _search_lists(part, lists, coarse, codes, k, params, True)
+        return D, *_from_lists(part, places)
+    flat = storage_of(rows_index)
+    if flat is None:
+        raise ValueError(f"{type(rows_index).__name__} does not give its codes back")
+    D, rows = search(rows_index, codes, k, params)
+    rows, size = _known(rows, rows_index), rows_index.code_size
+    addresses = np.where(rows < 0, 0, int(flat.xb.data() or 0) + rows * size)  # data() of nothing is None
+    return D, rows, _native.gather(addresses, size)
+
+
+def inner_params(params: Any, name: str) -> Any:
+    """Return the parameters that are an attribute of others as what they are: Faiss shows plain SearchParameters."""
+    shown = getattr(params, name)
+    kept = [*getattr(params, "_sp_field_refs", {}).values(), *getattr(params, "referenced_objects", ())]
+    same = [one for one in kept if isinstance(one, faiss.SearchParameters) and int(one.this) == int(shown.this)]
+    return same[0] if shown is not None and same else shown
+
+
+def _known(rows: Ids, rows_index: Any) -> Ids:
+    """Return rows without those that do not exist: a hash after a reset (Faiss 1.8) or a forged file has some."""
+    return np.where(rows < rows_index.ntotal, rows, -1)
+
+
+def _checked(params: Any) -> Any:
+    if params is not None and not isinstance(params, faiss.SearchParameters):
+        raise TypeError(f"params must be faiss.SearchParameters, not {type(params).__name__}")
+    return params
+
+
+def _is_filtered(params: Any) -> bool:
+    return params is not None and params.sel is not None
+
+
+def _needs_help(rows_index: Any, params: Any) -> bool:
+    """Whether search parameters are among those that Faiss does not take, but that can be followed."""
+    if isinstance(rows_index, faiss.IndexBinaryIVF):
+        return True  # it takes no filter, and before 1.14 no parameters at all
+    kind = type(rows_index)
+    if kind in (faiss.IndexBinaryShards, faiss.IndexBinaryReplicas) and _is_filtered(params):
+        raise RuntimeError(f"{kind.__name__} gives a filter to parts with ids of their own: filter what it finds")
+    if _TAKES_PARAMS.get(kind, _TAKES_PARAMS[faiss.IndexBinaryFlat]):
+        return False
+    if kind in _TAKES_PARAMS and _is_filtered(params):
+        return True
+    raise RuntimeError(f"{kind.__name__} of Faiss {faiss.__version__} takes no such parameters: set them on the index")
+
+
+def _takes(index: Any, params: Any) -> bool:
+    try:
+        index.search(np.zeros((1, 1), np.uint8), 1, params=params)
+    except (TypeError, RuntimeError):
+        return False
+    return True
+
+
+_TAKES_PARAMS = {
+    faiss.IndexBinaryFlat: _takes(faiss.IndexBinaryFlat(8), faiss.SearchParameters()),
+    faiss.IndexBinaryHNSW: _takes(faiss.IndexBinaryHNSW(8, 4), faiss.SearchParametersHNSW()),
+}
+
+
+def _of_kind(rows_index: Any, params: Any) -> Any:
+    """Return parameters as an index takes them: HNSW takes no plain ones."""
+    if isinstance(rows_index, faiss.IndexBinaryHNSW) and type(params) is faiss.SearchParameters:
+        return faiss.SearchParametersHNSW(sel=params.sel, efSearch=rows_index.hnsw.efSearch)
+    return params
+
+
+def _of_rows(params: Any, id_map: Any) -> Any:
+    """Return search parameters with their filter of ids as one of rows."""
+    if id_map is None or not _is_filtered(params):
+        return params
+    copy = type(params)()
+    for name, attribute in inspect.getmembers(type(params)):
+        if isinstance(attribute, property) and name not in ("thisown", "sel"):
+            setattr(copy, name, getattr(params, name))
+    copy.sel = selector_of_rows(id_map, params.sel)
+    return copy
+
+
+def _allowed_rows(rows_index: Any, params: Any) -> tuple[Any, Ids]:
+    """Return a flat index of what a filter allows, and its rows in the whole."""
+    flat = storage_of(rows_index)
+    rows = selected(np.arange(flat.ntotal), params.sel)
+    part = faiss.IndexBinaryFlat(flat.d)
+    addresses = int(flat.xb.data() or 0) + rows * flat.code_size
+    part.add(_native.gather(addresses, flat.code_size))
+    return part, rows
+
+
+def _probed(ivf: Any, codes: Codes, params: Any) -> tuple[Any, Ids, Distances]:
+    """
+    Return the lists to search for each code, with their distances, and the IVF whose lists they are.
+
+    Where there is a filter, that is one of what it allows of those lists.
+    """
+    nprobe, quantizer_params = ivf.nprobe, None
+    if isinstance(params, faiss.SearchParametersIVF):
+        nprobe, quantizer_params = params.nprobe, inner_params(params, "quantizer_params")
+    nprobe = min(nprobe, ivf.nlist)
+    if nprobe < 1:
+        raise ValueError("nprobe must be at least 1")
+    coarse, lists = search(ivf.quantizer, codes, nprobe, quantizer_params)
+    if not _is_filtered(params):
+        return _with_nprobe(ivf, nprobe), lists, coarse
+    if getattr(params, "max_codes", 0):
+        raise ValueError("a filter and max_codes do not go together")
+    numbers, places = np.unique(lists, return_inverse=True)
+    part = _allowed_lists(ivf, [int(number) for number in numbers if number >= 0], params.sel, nprobe)
+    absent = int((numbers < 0).sum())  # -1, where the quantizer found fewer lists, stands before the others
+    return part, places.reshape(lists.shape).astype(np.int64) - absent, coarse
+
+
+def _with_nprobe(ivf: Any, nprobe: int) -> Any:
+    """Return the IVF, or one with the same lists that probes another number of them."""
+    if min(ivf.nprobe, ivf.nlist) == nprobe:
+        return ivf
+    part = faiss.IndexBinaryIVF(ivf.quantizer, ivf.d, ivf.nlist)
+    part.replace_invlists(ivf.invlists, False)
+    part.nprobe, part.use_heap, part.ntotal = nprobe, ivf.use_heap, ivf.ntotal
+    return part
+
+
+def _allowed_lists(ivf: Any, numbers: list[int], selector: Any, nprobe: int) -> Any:
+    """Return an IVF of what a filter allows of some lists, in their order."""
+    contents = [get_invlist(ivf.invlists, number) for number in numbers]
+    ids = np.concatenate([np.empty(0, np.int64), *(list_ids for list_ids, _ in contents)])
+    allowed = np.zeros(len(ids), dtype=bool)
+    allowed[selected(ids, selector)] = True
+    part = faiss.IndexBinaryIVF(ivf.quantizer, ivf.d, max(nprobe, len(contents)))  # fewer lists: fewer are probed
+    part.nprobe, part.use_heap, part.ntotal = nprobe, ivf.use_heap, int(allowed.sum())
+    end = 0
+    for number, (list_ids, list_codes) in enumerate(contents):
+        begin, end = end, end + len(list_ids)
+        mask = allowed[begin:end]
+        few_ids, few_codes = list_ids[mask], list_codes[mask]
+        if len(few_ids):
+            part.invlists.add_entries(number, len(few_ids), faiss.swig_ptr(few_ids), faiss.swig_ptr(few_codes))
+    return part
+
+
+def _search_lists(
+    ivf: Any, lists: Ids, coarse: Distances, codes: Codes, k: int, params: Any, store_pairs: bool
+) -> tuple[Distances, Ids]:
+    """Search an IVF's lists for ids, or for pairs of the number of a list and that of an entry, as Faiss packs them."""
+    D, I = np.empty((len(codes), k), np.int32), np.empty((len(codes), k), np.int64)
+    list_params = params if isinstance(params, faiss.SearchParametersIVF) and not _is_filtered(params) else None
+    for part in _blocks.parts(len(codes)):
+        x, *pointers = (faiss.swig_ptr(array[part]) for array in (codes, lists, coarse, D, I))
+        ivf.search_preassigned_c(part.stop - part.start, x, k, *pointers, store_pairs, list_params)
+    return D, I
+
+
+def _from_lists(ivf: Any, places: Ids) -> tuple[Ids, Codes]:
+    """Return the ids and the codes at places in an IVF's lists: no direct map is needed."""
+    missing = places < 0
+    numbers, offsets = np.where(missing, 0, places >> 32), places & 0xFFFFFFFF
+    ids_at, codes_at = np.zeros((2, ivf.nlist), dtype=np.int64)
+    is_used = np.zeros(ivf.nlist, dtype=bool)
+    is_used[numbers[~missing]] = True
+    for number in np.flatnonzero(is_used).tolist():
+        ids_at[number], codes_at[number] = int(ivf.invlists.get_ids(number)), int(ivf.invlists.get_codes(number))
+    ids = _native.gather(np.where(missing, 0, ids_at[numbers] + 8 * offsets), 8).view(np.int64)[..., 0]
+    found = _native.gather(np.where(missing, 0, codes_at[numbers] + ivf.code_size * offsets), ivf.code_size)
+    return np.where(missing, -1, ids), found

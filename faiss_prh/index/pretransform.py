@@ -1,0 +1,274 @@
+"""IndexBinaryPreTransform: floats in, a Faiss binary index inside."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+
+from .._common.arrays import as_vectors, first_non_finite_row, float32_blocks, packed_signs
+from .._common.numbers import as_int, bytes_of
+from .._common.types import Codes, Floats, Ids, Indices, Vectors
+from ..transform import PRHTransform
+from . import binary_ops as _binary
+from . import binary_search as _search
+
+
+class IndexBinaryPreTransform:
+    """
+    Float transforms in front of a binary index: what ``faiss.IndexPreTransform`` is to float indexes.
+
+    Vectors go through the transforms; the signs of what comes out are the codes of the binary index. Where the last
+    transform is a `PRHTransform`, its native `encode` makes them. A number of bits that is no multiple of 8 is padded
+    with zeros.
+
+    Parameters
+    ----------
+    transforms : faiss.VectorTransform or iterable of them
+        In the order in which they are applied: PCA, L2norm, ITQ, random rotations, OPQ, PRH, …
+    index : faiss.IndexBinary
+        Of the last transform's number of dimensions, rounded up to a multiple of 8.
+
+    Attributes
+    ----------
+    chain : list of faiss.VectorTransform
+    index : faiss.IndexBinary
+
+    Examples
+    --------
+    >>> import faiss, numpy as np
+    >>> from faiss_prh import IndexBinaryPreTransform, PRHTransform
+    >>> x = np.random.default_rng(0).normal(size=(1000, 100)).astype("float32")
+    >>> index = IndexBinaryPreTransform(PRHTransform(100), faiss.IndexBinaryFlat(104))
+    >>> index.train(x)
+    >>> index.add(x)
+    >>> D, I = index.search(x[:3], 2)
+    >>> I[:, 0], D[:, 0]
+    (array([0, 1, 2]), array([0, 0, 0], dtype=int32))
+    """
+
+    def __init__(self, transforms: Any, index: Any) -> None:
+        chain = [transforms] if isinstance(transforms, faiss.VectorTransform) else list(_iterable(transforms))
+        if not chain:
+            raise ValueError("at least one transform is needed in front of a binary index")
+        for transform in chain:
+            if not isinstance(transform, faiss.VectorTransform):
+                raise TypeError(f"transforms must be faiss.VectorTransform, not {type(transform).__name__}")
+        if not isinstance(index, faiss.IndexBinary):
+            raise TypeError(f"index must be a faiss.IndexBinary, not {type(index).__name__}")
+        for before, after in itertools.pairwise(chain):
+            if before.d_out != after.d_in:
+                raise ValueError(f"a transform to {before.d_out} dimensions stands before one from {after.d_in}")
+        bits = 8 * bytes_of(chain[-1].d_out)
+        if index.d != bits:
+            raise ValueError(f"transforms to {chain[-1].d_out} dimensions need an index of {bits} bits, not {index.d}")
+        self.chain = chain
+        self.index = index
+
+    @property
+    def d(self) -> int:
+        """Dimension of the vectors."""
+        return int(self.chain[0].d_in)
+
+    @property
+    def ntotal(self) -> int:
+        """Number of indexed vectors."""
+        return int(self.index.ntotal)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether vectors can be added."""
+        return bool(self.index.is_trained) and all(transform.is_trained for transform in self.chain)
+
+    @property
+    def verbose(self) -> bool:
+        """Whether Faiss prints what it does."""
+        return bool(self.index.verbose)
+
+    @verbose.setter
+    def verbose(self, value: bool) -> None:
+        self.index.verbose = value
+
+    def encode(self, x: npt.ArrayLike) -> Codes:
+        """Return the codes that the binary index is given for vectors."""
+        vectors = self._checked(x)
+        last = self.chain[-1]
+        if len(self.chain) == 1 and isinstance(last, PRHTransform):
+            return last.encode(vectors)
+        codes = np.empty((len(vectors), self.index.code_size), dtype=np.uint8)
+        first = 0
+        for block in self._before_last(vectors):
+            part = codes[first : first + len(block)]
+            part[:] = last.encode(block) if isinstance(last, PRHTransform) else packed_signs(last.apply(block))
+            first += len(block)
+        return codes
+
+    def train(self, x: npt.ArrayLike) -> None:
+        """Train what is untrained: the transforms in turn, then the binary index."""
+        vectors = as_vectors(x, self.d, "training vectors")
+        if len(vectors) == 0:
+            raise ValueError("training needs at least one vector")
+        bad = first_non_finite_row(vectors)
+        if bad is not None:
+            raise ValueError(f"training vector {bad} has a non-finite value")
+        untrained = [transform for transform in self.chain if not transform.is_trained]
+        try:
+            transformed = vectors
+            for number, transform in enumerate(self.chain):
+                if not transform.is_trained:
+                    transform.train(transformed)
+                if not all(later.is_trained for later in self.chain[number + 1 :]):
+                    transformed = transform.apply(transformed)
+            if not self.index.is_trained:
+                self.index.train(self.encode(vectors))
+        except BaseException:
+            for transform in untrained:  # so that the next attempt does not go on with what this one learned
+                transform.is_trained = False
+            raise
+
+    def add(self, x: npt.ArrayLike) -> None:
+        """Add vectors."""
+        _binary.add(self._keyed, self._to_add(x))
+
+    def add_with_ids(self, x: npt.ArrayLike, ids: npt.ArrayLike) -> None:
+        """Add vectors under the given ids, where the binary index can (IDMap, IVF)."""
+        codes = self._to_add(x)
+        _binary.add(self._keyed, codes, as_new_ids(ids, len(codes)))
+
+    def search(self, x: npt.ArrayLike, k: int, *, params: Any = None) -> tuple[Indices, Ids]:
+        """
+        Find the k nearest codes.
+
+        Parameters
+        ----------
+        x : array of shape (n, d)
+        k : int
+        params : faiss.SearchParameters, optional
+            As the binary index takes them. An IDSelector (``sel``) also works on IVF indexes, which refuse it in Faiss.
+
+        Returns
+        -------
+        D : ndarray of int32, shape (n, k)
+            Hamming distances; 2147483647 where there are fewer than k results.
+        I : ndarray of int64, shape (n, k)
+            Ids; -1 where there are fewer.
+        """
+        return _search.search(self._keyed, self.encode(x), as_int(k, "k", 1), params)
+
+    def range_search(
+        self, x: npt.ArrayLike, radius: int, *, params: Any = None
+    ) -> tuple[npt.NDArray[np.uint64], Floats, Ids]:
+        """Find all codes nearer than `radius`, as (limits, distances, ids) like Faiss's indexes."""
+        return _search.range_search(self._keyed, self.encode(x), as_int(radius, "radius", 1), params)
+
+    def assign(self, x: npt.ArrayLike, k: int) -> Ids:
+        """Return the ids of the k nearest codes."""
+        return self.search(x, k)[1]
+
+    def remove_ids(self, ids: Any) -> int:
+        """Remove vectors by an array of ids or an IDSelector, and return how many there were."""
+        return _binary.remove(self._keyed, as_selector(ids))
+
+    def reconstruct(self, key: int) -> Codes:
+        """Return the code stored under an id."""
+        self._check_rows(int(key), 1)
+        code: Codes = self._keyed.reconstruct(int(key))
+        return code
+
+    def reconstruct_n(self, n0: int, ni: int) -> Codes:
+        """Return the codes of `ni` consecutive ids from `n0` on."""
+        self._check_rows(int(n0), int(ni))
+        codes: Codes = self._keyed.reconstruct_n(int(n0), int(ni))
+        return codes
+
+    def search_and_reconstruct(self, x: npt.ArrayLike, k: int, *, params: Any = None) -> tuple[Indices, Ids, Codes]:
+        """Search, and return the codes of the results as well: zeros where there is none."""
+        D, rows, codes = _search.search_rows_and_codes(self._keyed, self.encode(x), as_int(k, "k", 1), params)
+        return D, _binary.ids_of_rows(_binary.without_id_map(self._keyed)[1], rows), codes
+
+    def reset(self) -> None:
+        """Remove all vectors; what was trained stays."""
+        self._keyed.reset()
+
+    def merge_from(self, other: IndexBinaryPreTransform, add_id: int = 0) -> None:
+        """
+        Move all vectors of another index with the same transforms here.
+
+        `add_id` is added to their ids, but for those of IndexBinaryFlat: they are positions, and continue these.
+        """
+        if type(other) is not type(self) or len(other.chain) != len(self.chain):
+            raise ValueError(f"only an {type(self).__name__} with the same transforms can be merged")
+        if int(other.index.this) == int(self.index.this):
+            raise ValueError("an index cannot be merged into itself")
+        for mine, others in zip(self.chain, other.chain, strict=True):
+            mine.check_identical(others)
+        _binary.merge(self._keyed, other._keyed, int(add_id))
+
+    def _check_rows(self, first: int, count: int) -> None:
+        """Refuse ids that are not there where they are positions: Faiss's flat index does not look."""
+        rows_index, id_map = _binary.without_id_map(self._keyed)
+        is_position = id_map is None and _binary.storage_of(rows_index) is not None
+        if is_position and not 0 <= first <= first + count <= self.ntotal:
+            raise ValueError(f"no ids {first} to {first + count - 1} among {self.ntotal} vectors")
+
+    @property
+    def _keyed(self) -> Any:
+        """The binary index that knows the caller's ids."""
+        return self.index
+
+    def _checked(self, x: npt.ArrayLike) -> Vectors:
+        if not all(transform.is_trained for transform in self.chain):
+            raise RuntimeError("the transforms are not trained: call train(x) first")
+        return as_vectors(x, self.d, "vectors")
+
+    def _before_last(self, vectors: Vectors) -> Iterator[Floats]:
+        """Yield vectors, block by block, as all transforms but the last leave them."""
+        first = 0
+        for block in float32_blocks(vectors):
+            bad = first_non_finite_row(block)
+            if bad is not None:
+                raise ValueError(f"vector {first + bad} has a non-finite value")
+            first += len(block)
+            for transform in self.chain[:-1]:
+                block = transform.apply(block)
+            yield block
+
+    def _to_add(self, x: npt.ArrayLike) -> Codes:
+        if not self.is_trained:
+            raise RuntimeError("the index is not trained: call train(x) first")
+        return self.encode(x)
+
+
+def _iterable(transforms: Any) -> Iterable[Any]:
+    if not isinstance(transforms, Iterable):
+        raise TypeError(f"transforms must be faiss.VectorTransform, not {type(transforms).__name__}")
+    return transforms
+
+
+def as_ids(ids: npt.ArrayLike, n: int | None) -> Ids:
+    """Return `n` ids, any number of them if it is None, as an array of int64."""
+    array = np.asarray(ids)
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(f"ids must be integers, not {array.dtype}")
+    if array.ndim != 1 or (n is not None and len(array) != n):
+        raise ValueError(f"ids must have shape ({'n' if n is None else n},), not {array.shape}")
+    if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
+        raise ValueError(f"ids must be below 2**63: {array.max()}")
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def as_new_ids(ids: npt.ArrayLike, n: int) -> Ids:
+    """Return `n` ids to add: none negative, since -1 says that there is no result."""
+    array = as_ids(ids, n)
+    if len(array) and array.min() < 0:
+        raise ValueError(f"ids must not be negative: {array.min()}")
+    return array
+
+
+def as_selector(ids: Any) -> Any:
+    """Return an array of ids as an IDSelector; one is left as it is."""
+    return ids if isinstance(ids, faiss.IDSelector) else faiss.IDSelectorBatch(as_ids(ids, None))

@@ -1,0 +1,134 @@
+"""Re-ranking by a store of the vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import faiss
+import numpy as np
+import numpy.typing as npt
+
+from .._common import parts as _blocks
+from .._common.arrays import float32_blocks
+from .._common.types import Codes, Floats, Ids, Vectors
+from . import binary_search as _search
+from .pretransform import IndexBinaryPreTransform
+from .reranking import ReRanked
+
+_ROW_BY_ROW = (
+    faiss.IndexBinaryFlat,
+    faiss.IndexBinaryIVF,
+    faiss.IndexBinaryHNSW,
+    faiss.IndexBinaryHash,
+    faiss.IndexBinaryMultiHash,
+)
+_DECODED_VALUES = 1 << 24
+"""Values decoded at a time, to bound memory."""
+
+
+class IndexBinaryRefine(ReRanked):
+    """
+    A binary index behind transforms, with a store of the vectors to rank its results by: Faiss's ``IndexRefine``.
+
+    Parameters
+    ----------
+    transforms : faiss.VectorTransform or iterable of them
+    index : faiss.IndexBinary
+        An empty Flat, IVF, HNSW, Hash or MultiHash, or an IDMap of one.
+    refine_index : faiss.Index
+        An empty one that stores vectors row by row: ``faiss.IndexFlatL2(d)``, a scalar quantizer, …
+    k_factor : float, optional
+        How many times k the shortlist is.
+
+    Examples
+    --------
+    >>> import faiss, numpy as np
+    >>> from faiss_prh import IndexBinaryRefine, PRHTransform
+    >>> x = np.random.default_rng(0).normal(size=(1000, 64)).astype("float32")
+    >>> index = IndexBinaryRefine(PRHTransform(64), faiss.IndexBinaryFlat(64), faiss.IndexFlatL2(64), k_factor=10)
+    >>> index.train(x)
+    >>> index.add(x)
+    >>> D, I = index.search(x[:2], 3)
+    >>> D.dtype, I[:, 0]
+    (dtype('float32'), array([0, 1]))
+    """
+
+    def __init__(self, transforms: Any, index: Any, refine_index: Any, k_factor: float = 1.0) -> None:
+        super().__init__(transforms, index, refine_index, k_factor)
+
+    def _stand_beside(self, keyed: Any, beside: Any, k_factor: float) -> None:
+        if not isinstance(beside, faiss.IndexFlatCodes):
+            raise TypeError(f"refine_index must store vectors row by row, not be a {type(beside).__name__}")
+        if beside.d != self.d:
+            raise ValueError(f"refine_index must have {self.d} dimensions, not {beside.d}")
+        if beside.metric_type not in (faiss.METRIC_L2, faiss.METRIC_INNER_PRODUCT):
+            raise ValueError("refine_index must have the metric METRIC_L2 or METRIC_INNER_PRODUCT")
+        super()._stand_beside(keyed, beside, k_factor)
+
+    @property
+    def refine_index(self) -> Any:
+        """The store of the vectors."""
+        return self._beside
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether vectors can be added."""
+        return super().is_trained and bool(self.refine_index.is_trained)
+
+    def train(self, x: npt.ArrayLike) -> None:
+        """Train what is untrained: the transforms in turn, the binary index, the store."""
+        super().train(x)
+        if not self.refine_index.is_trained:
+            self.refine_index.train(np.ascontiguousarray(x, dtype=np.float32))
+
+    def merge_from(self, other: IndexBinaryPreTransform, add_id: int = 0) -> None:
+        """Move all vectors of another such index with the same transforms here, adding `add_id` to their ids."""
+        if isinstance(other, IndexBinaryRefine):
+            self.refine_index.check_compatible_for_merge(other.refine_index)
+            if not _decode_alike(self.refine_index, other.refine_index):
+                raise ValueError("only an index whose store was trained alike can be merged")
+        super().merge_from(other, add_id)
+
+    def _merge_beside(self, beside: Any) -> None:
+        self.refine_index.merge_from(beside)
+
+    def _add_beside(self, vectors: Vectors) -> Codes:
+        codes = self.encode(vectors)
+        for block in float32_blocks(vectors):
+            self.refine_index.add(block)
+        return codes
+
+    def _shortlist(self, vectors: Floats, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
+        signs = self.encode(vectors)
+        if with_codes:
+            _, rows, codes = _search.search_rows_and_codes(self._keyed, signs, k, params)
+        else:
+            _, rows = _search.search_rows(self._keyed, signs, k, params)
+            codes = np.empty((*rows.shape, 0), dtype=np.uint8)
+        return self._distances(vectors, rows), rows, codes
+
+    def _distances(self, vectors: Floats, rows: Ids) -> Floats:
+        distances, k = np.zeros(rows.shape, dtype=np.float32), rows.shape[1]
+        if self.ntotal == 0:
+            return distances
+        if isinstance(self.refine_index, faiss.IndexFlat):
+            for part in _blocks.parts(len(vectors)):
+                x, D, I = (faiss.swig_ptr(array[part]) for array in (vectors, distances, rows))
+                self.refine_index.compute_distance_subset(part.stop - part.start, x, k, D, I)
+            return distances
+        step = max(1, _DECODED_VALUES // (k * self.d))
+        for first in range(0, len(rows), step):
+            part = slice(first, first + step)
+            stored = self.refine_index.reconstruct_batch(np.maximum(rows[part], 0).ravel()).reshape(-1, k, self.d)
+            if self.refine_index.metric_type == faiss.METRIC_L2:
+                stored -= vectors[part, None]
+                distances[part] = np.einsum("qkd,qkd->qk", stored, stored)
+            else:
+                distances[part] = np.einsum("qkd,qd->qk", stored, vectors[part])
+        return distances
+
+
+def _decode_alike(store: Any, other: Any) -> bool:
+    """Whether the same codes mean the same vectors to two stores."""
+    codes = np.random.default_rng(0).integers(0, 256, (16, store.sa_code_size()), dtype=np.uint8)
+    return np.array_equal(store.sa_decode(codes), other.sa_decode(codes), equal_nan=True)

@@ -1,0 +1,1 @@
+"""From vectors to a rotation: moments, pairs, angles."""

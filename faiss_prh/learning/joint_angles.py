@@ -1,0 +1,214 @@
+"""Learning the angles of several layers together, by gradient ascent: from the covariance, or from neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import faiss
+import numpy as np
+
+from .. import _native
+from .._common.arrays import whole_numbers
+from .._common.types import Doubles, Floats, Ids, Indices
+from ..rotation import PairwiseRotation
+
+Layers: TypeAlias = list[tuple[Indices, Indices, Floats]]
+Objective: TypeAlias = Callable[[Floats], tuple[float, Floats]]
+"""From rows to a value and its derivative with respect to each of them."""
+
+VARIANCE_STEPS = 20
+NEIGHBOUR_STEPS = 45
+FEWEST_VECTORS = 200
+MOST_VECTORS = 10_000
+_INPUT_VALUES, _OUTPUT_VALUES = 1 << 25, 1 << 20
+"""Of the sample that are looked at in each step, unless that leaves too few vectors."""
+_NEAR, _FAR = (1, 3), (20, 100)
+"""Which neighbours are to come before which."""
+_DRAWS = 5
+_SOFTNESS = 0.4
+"""Of the signs, in deviations: with less the gradient is noise, with more they are no signs."""
+_QUANTISATION = 3.0
+"""What mean |z| / deviation counts beside mean / deviation of the neighbours' margins."""
+
+
+def ascend(layers: Layers, rows: Floats, objective: Objective, steps: int) -> Layers:
+    """
+    Turn the angles of layers so that what they make of rows is better.
+
+    Parameters
+    ----------
+    layers : list of (i, j, theta)
+    rows : ndarray of float32, shape (n, m)
+        A row for each dimension, before the layers.
+    objective : callable
+        Of the rows after the layers.
+    steps : int
+        At most so many of L-BFGS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> layer = np.array([0], "i4"), np.array([1], "i4"), np.array([0.1], "f4")
+    >>> first = lambda rows: (float(rows[0, 0]), np.array([[1], [0]], "f4"))
+    >>> ((_, _, theta),) = ascend([layer], np.array([[1], [-1]], "f4"), first, steps=20)
+    >>> bool(np.isclose(theta[0], np.pi / 4, atol=1e-3))
+    True
+    """
+    from scipy.optimize import minimize
+
+    n, m = rows.shape
+    ends = np.cumsum([len(theta) for _, _, theta in layers])[:-1]
+    with_derivatives = [(np.concatenate([i, i + n]), np.concatenate([j, j + n])) for i, j, _ in layers]
+    both = np.empty((2 * n, m), dtype=np.float32)  # the rows, and under them the derivatives
+
+    def evaluate(angles: Doubles) -> tuple[float, Doubles]:
+        thetas = np.split(angles.astype(np.float32), ends)
+        both[:n] = rows
+        for (i, j, _), theta in zip(layers, thetas, strict=True):
+            _native.rows_rotate(both, i, j, theta)
+        value, both[n:] = objective(both[:n])
+        slopes = []
+        for (i, j, _), (all_i, all_j), theta in zip(layers[::-1], with_derivatives[::-1], thetas[::-1], strict=True):
+            slopes.append(_native.rows_covariances(both, j + n, i) - _native.rows_covariances(both, i + n, j))
+            _native.rows_rotate(both, all_i, all_j, -np.tile(theta, 2))
+        return -value, -m * np.concatenate(slopes[::-1])
+
+    start = np.concatenate([np.empty(0), *(theta for _, _, theta in layers)])
+    if not len(start):
+        return layers
+    found = minimize(evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 20}).x
+    thetas = np.split(found.astype(np.float32), ends)
+    return [(i, j, theta) for (i, j, _), theta in zip(layers, thetas, strict=True)]
+
+
+def keep_variance(layers: Layers, kept: Indices, covariance: Doubles) -> Layers:
+    """
+    Turn the angles of layers so that more of the variance is in the dimensions that are kept.
+
+    The rows of the layers' matrix for these are made backwards, from unit vectors.
+    """
+    if not covariance.any():
+        return layers
+    covariance_of_trace_1 = covariance / np.trace(covariance)
+
+    def variance(columns: Floats) -> tuple[float, Floats]:
+        # In double precision, what a BLAS with other threads adds up otherwise is lost in the rounding.
+        products = (covariance_of_trace_1 @ columns.astype(np.float64)).astype(np.float32)
+        return float(np.sum(columns * products, dtype=np.float64)), 2 * products
+
+    units = np.zeros((len(covariance), len(kept)), dtype=np.float32)
+    units[kept, np.arange(len(kept))] = 1
+    return _reversed(ascend(_reversed(layers), units, variance, VARIANCE_STEPS))
+
+
+def _reversed(layers: Layers) -> Layers:
+    return [(i, j, -theta) for i, j, theta in layers[::-1]]
+
+
+def sample_size(d: int, d_out: int) -> int:
+    """Return how many vectors `keep_neighbours` is to be given."""
+    # At full dimension more vectors gain little, and training is to take less time than ITQ's.
+    values = _OUTPUT_VALUES if d_out < d else _OUTPUT_VALUES // 2
+    return min(MOST_VECTORS, max(1000, min(values // d_out, _INPUT_VALUES // d)))
+
+
+def keep_neighbours(
+    rotation: PairwiseRotation,
+    kept: Indices,
+    n_last: int,
+    x: Floats,
+    mean: Doubles,
+    seed: int,
+) -> PairwiseRotation:
+    """
+    Turn the angles of the last layers so that neighbours among the vectors have like signs.
+
+    Only of the last, which turn the dimensions that are kept: the others, measured, learn the sample by heart.
+
+    Parameters
+    ----------
+    rotation : PairwiseRotation
+    kept : ndarray of int32
+        The dimensions that come out.
+    n_last : int
+        How many layers.
+    x : ndarray of float32, shape (m, n)
+        The vectors, `sample_size` of them if there are as many.
+    mean : ndarray
+        Of the vectors.
+    seed : int
+        Of the choice of neighbours.
+    """
+    if len(x) < FEWEST_VECTORS or n_last == 0 or len(kept) < 2:
+        return rotation
+    vectors = x - mean.astype(np.float32)
+    rng = np.random.default_rng(seed)
+    rows = np.ascontiguousarray(vectors.T)
+    first, last = rotation.layers[:-n_last], rotation.layers[-n_last:]
+    for layer in first:
+        _native.rows_rotate(rows, *layer)
+    rows = rows[kept]
+    deviation = float(np.sqrt(np.mean(np.square(rows, dtype=np.float64))))
+    if deviation == 0:
+        return rotation
+    place = np.zeros(rotation.d, dtype=np.int32)
+    place[kept] = np.arange(len(kept))
+    neighbours = nearest(vectors)
+    before = [(place[i], place[j], theta) for i, j, theta in last]
+    after = ascend(before, rows / np.float32(deviation), neighbours_alike(neighbours, rng), NEIGHBOUR_STEPS)
+    if neighbours_found(after, rows, neighbours) < neighbours_found(before, rows, neighbours):
+        return rotation  # as with few clusters far apart, which leave the gradient no hold
+    return PairwiseRotation(rotation.d, [*first, *((kept[i], kept[j], theta) for i, j, theta in after)])
+
+
+def nearest(vectors: Floats) -> Ids:
+    """Return for each of some centred vectors the others by their distance, after itself."""
+    whole = whole_numbers(vectors, over=0)
+    neighbours: Ids = faiss.knn(whole, whole, _FAR[1] + 1)[1]
+    return neighbours
+
+
+def neighbours_found(layers: Layers, rows: Floats, neighbours: Ids) -> float:
+    """Return the share of the ten nearest neighbours among the hundred nearest codes, for some of the vectors."""
+    rows = rows.copy()
+    for layer in layers:
+        _native.rows_rotate(rows, *layer)
+    codes = np.packbits(rows >= 0, axis=0).T.copy()
+    index = faiss.IndexBinaryFlat(8 * codes.shape[1])
+    index.add(codes)
+    _, found = index.search(codes[:1000], 101)
+    return float((found[:, :, None] == neighbours[:1000, None, 1:11]).any(axis=1).mean())
+
+
+def neighbours_alike(neighbours: Ids, rng: np.random.Generator) -> Objective:
+    """
+    Return how well signs tell near neighbours of vectors from farther ones, and how far from zero the values are.
+
+    For a vector, one of its nearest and one of its farther neighbours, the margin is the difference of the Hamming
+    distances, with soft signs. The objective is the margins' mean over their deviation, and mean |value|.
+    """
+    from scipy.sparse import csr_array
+
+    m = len(neighbours)
+    which = np.tile(np.arange(m), _DRAWS)
+    near, far = (neighbours[which, rng.integers(low, high + 1, len(which))] for low, high in (_NEAR, _FAR))
+    values = np.tile(np.array([1, -1], dtype=np.float32), len(which))
+    columns = np.stack([near, far], axis=1).ravel()
+    near_minus_far = csr_array((values, columns, 2 * np.arange(len(which) + 1)), shape=(len(which), m))
+    far_to_near = near_minus_far.T.tocsr()
+
+    def objective(rows: Floats) -> tuple[float, Floats]:
+        z = np.ascontiguousarray(rows.T)
+        signs = np.tanh(z / np.float32(_SOFTNESS))
+        apart = (near_minus_far @ signs).reshape(_DRAWS, m, -1)
+        margins = np.einsum("kmb,mb->km", apart, signs).astype(np.float64)
+        mean, deviation = float(margins.mean()), float(margins.std()) or 1.0
+        slope = ((1 - mean * (margins - mean) / deviation**2) / (deviation * margins.size)).astype(np.float32)
+        slopes = np.einsum("km,kmb->mb", slope, apart)
+        slopes += far_to_near @ (slope[:, :, None] * signs).reshape(len(which), -1)
+        slopes *= (1 - signs**2) / np.float32(_SOFTNESS)
+        slopes += np.sign(z) * np.float32(_QUANTISATION / z.size)
+        return mean / deviation + _QUANTISATION * float(np.abs(z).mean()), np.ascontiguousarray(slopes.T)
+
+    return objective

@@ -1,0 +1,130 @@
+"""Which dimensions to pair, so that a pair is worth much and no dimension stands in two."""
+
+from __future__ import annotations
+
+import faiss
+import numpy as np
+
+from .._common.types import Doubles, Floats, Indices
+
+_CANDIDATES = 8  # of each sign
+_QUERIES = 1024
+"""At a time: an interrupt waits no longer."""
+_ROUNDS = 12
+"""Of matching: what is still alone then gains little."""
+
+
+def mutual_best(gain: Doubles) -> tuple[Indices, Indices]:
+    """
+    Match rows with columns that are each other's best, again and again among those left.
+
+    Parameters
+    ----------
+    gain : ndarray, shape (rows, columns)
+        What a pair is worth; pairs that are worth nothing are not made. It is overwritten.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [part.tolist() for part in mutual_best(np.array([[3.0, 2.0], [4.0, 1.0]]))]
+    [[1, 0], [0, 1]]
+    """
+    rows: list[Indices] = []
+    columns: list[Indices] = []
+    row_left, column_left = np.arange(gain.shape[0]), np.arange(gain.shape[1])
+    for _ in range(_ROUNDS):
+        if not gain.size:
+            break
+        best_column = gain.argmax(axis=1)
+        best_row = gain.argmax(axis=0)
+        row = np.flatnonzero(best_row[best_column] == np.arange(len(best_column)))
+        row = row[gain[row, best_column[row]] > 0]
+        if not len(row):
+            break
+        column = best_column[row]
+        rows.append(row_left[row].astype(np.int32))
+        columns.append(column_left[column].astype(np.int32))
+        row_left, column_left = np.delete(row_left, row), np.delete(column_left, column)
+        gain = np.delete(np.delete(gain, row, axis=0), column, axis=1)
+    empty = np.empty(0, dtype=np.int32)
+    return np.concatenate([empty, *rows]), np.concatenate([empty, *columns])
+
+
+def matching(gain: Doubles) -> tuple[Indices, Indices]:
+    """
+    Match dimensions that are each other's best, again and again among those left.
+
+    Parameters
+    ----------
+    gain : ndarray, shape (n, n)
+        Symmetric: what a pair is worth; the diagonal does not count.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [part.tolist() for part in matching(np.array([[0.0, 1, 3], [1, 0, 2], [3, 2, 0]]))]
+    [[0], [2]]
+    """
+    first: list[Indices] = []
+    second: list[Indices] = []
+    left = np.arange(len(gain))
+    np.fill_diagonal(gain, 0)
+    for _ in range(_ROUNDS):
+        if not gain.size:
+            break
+        best = gain.argmax(axis=1)
+        own = np.arange(len(best))
+        i = np.flatnonzero((best[best] == own) & (own < best) & (gain[own, best] > 0))
+        if not len(i):
+            break
+        j = best[i]
+        first.append(left[i].astype(np.int32))
+        second.append(left[j].astype(np.int32))
+        both = np.concatenate([i, j])
+        left = np.delete(left, both)
+        gain = np.delete(np.delete(gain, both, axis=0), both, axis=1)
+    empty = np.empty(0, dtype=np.int32)
+    return np.concatenate([empty, *first]), np.concatenate([empty, *second])
+
+
+def candidates(first: Floats, second: Floats) -> tuple[Indices, Indices]:
+    """
+    Return for each row of `first` the rows of `second` whose product with it is largest in magnitude, as pairs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> i, j = candidates(np.eye(2, 3, dtype="f4"), np.array([[0, -9, 0], [1, 0, 0]], "f4"))
+    >>> sorted({(0, 1), (1, 0)} - set(zip(i.tolist(), j.tolist())))
+    []
+    """
+    count = min(_CANDIDATES, len(second))
+    queries = np.concatenate([first, -first])
+    found = np.concatenate([
+        faiss.knn(part, second, count, metric=faiss.METRIC_INNER_PRODUCT)[1]
+        for part in np.array_split(queries, max(1, -(-len(queries) // _QUERIES)))
+    ])  # fmt: skip
+    i = np.tile(np.repeat(np.arange(len(first), dtype=np.int32), count), 2)
+    return i, found.ravel().astype(np.int32)
+
+
+def greedy(i: Indices, j: Indices, gain: Doubles) -> tuple[Indices, Indices]:
+    """
+    Choose from pairs, the best first, such that no dimension stands in two; none that is worth nothing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> i, j = greedy(np.array([0, 0, 1]), np.array([2, 3, 2]), np.array([5.0, 1.0, 2.0]))
+    >>> i.tolist(), j.tolist()
+    ([0], [2])
+    """
+    order = np.argsort(-gain, kind="stable")
+    order = order[gain[order] > 0]
+    taken = bytearray(int(max(i.max(initial=0), j.max(initial=0))) + 1)
+    chosen = []
+    for pair, a, b in zip(order.tolist(), i[order].tolist(), j[order].tolist(), strict=True):
+        if a != b and not taken[a] and not taken[b]:
+            taken[a] = taken[b] = 1
+            chosen.append(pair)
+    return i[chosen], j[chosen]

@@ -1,0 +1,59 @@
+"""What a user may choose about learning."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._common.numbers import as_int
+
+MOST_CHOSEN_LAYERS = 100
+"""Of n_iso and n_pca together. (Reducing dimensions adds layers of its own.)"""
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """
+    What to learn: PRH(n_iso, n_pca, tilt) in the paper's notation.
+
+    Parameters
+    ----------
+    n_iso : int
+        Layers of isotropic rotations.
+    n_pca : int
+        Layers of random pairs turned to their principal axes, after those.
+    tilt : float
+        How far the isotropic layers are turned towards the principal axes, from 0 to 1.
+    seed : int
+        Of the random pairs.
+    tune : bool
+        Whether the angles of all those layers are then learned together from neighbours in the sample.
+    """
+
+    n_iso: int
+    n_pca: int
+    tilt: float
+    seed: int
+    tune: bool
+
+    def __post_init__(self) -> None:
+        for name, most in (("n_iso", MOST_CHOSEN_LAYERS), ("n_pca", MOST_CHOSEN_LAYERS), ("seed", 2**63 - 1)):
+            object.__setattr__(self, name, as_int(getattr(self, name), name, 0, most))
+        chosen = self.n_iso + self.n_pca
+        if chosen > MOST_CHOSEN_LAYERS:
+            raise ValueError(f"n_iso and n_pca must add up to at most {MOST_CHOSEN_LAYERS}, not {chosen}")
+        if isinstance(self.tilt, bool) or not isinstance(self.tilt, (int, float, np.integer, np.floating)):
+            raise TypeError(f"tilt must be a number, not {self.tilt!r}")
+        if not 0 <= self.tilt <= 1:
+            raise ValueError(f"tilt must be from 0 (isotropic) to 1 (principal axes), not {self.tilt}")
+        object.__setattr__(self, "tilt", float(self.tilt))
+        if not isinstance(self.tune, (bool, np.bool_)):
+            raise TypeError(f"tune must be True or False, not {self.tune!r}")
+        object.__setattr__(self, "tune", bool(self.tune))
+
+
+def layers_for(d: int) -> int:
+    """Return ⌈log2 d⌉, the number of isotropic layers that make the variances (nearly) equal."""
+    return math.ceil(math.log2(d))

@@ -1,0 +1,165 @@
+"""What training learns from: one array, batches of which a sample is kept, or moments gathered batch by batch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .._common.arrays import as_vectors, first_non_finite_row
+from .._common.numbers import as_int
+from .._common.types import Floats, Indices, Vectors
+from ..rotation import PairwiseRotation
+from .joint_angles import keep_neighbours, sample_size
+from .layers import learn, learn_expansion
+from .moments import MAX_COVARIANCE, CovarianceMoments, Moments, moments_of
+from .parameters import Parameters
+from .sampling import DistinctSample, Sample
+
+_LARGEST_VARIANCE = 1e74  # with a deviation of 1e37, a sum of some values still fits single precision
+_DESCRIBED = 1000  # vectors that are enough to tell how much of the variance is kept
+
+
+class Result(NamedTuple):
+    """What was learned, and some of the vectors to describe it by."""
+
+    rotation: PairwiseRotation
+    mean: Floats
+    kept: Indices
+    vectors: Floats
+
+
+class Gathered:
+    """
+    Exact second moments of vectors, and a sample of them: all that training needs. It never changes.
+
+    Parameters
+    ----------
+    d, d_out : int
+        Dimension of the vectors, and number of bits to learn.
+    parameters : Parameters
+        What to learn.
+    x : array of shape (m, d)
+        The vectors.
+    """
+
+    def __init__(self, d: int, d_out: int, parameters: Parameters, x: npt.ArrayLike) -> None:
+        if d > MAX_COVARIANCE:
+            raise ValueError(
+                f"the exact moments of {d} dimensions take too much memory (at most {MAX_COVARIANCE} dimensions):"
+                " use train(batches), which keeps a sample"
+            )
+        vectors = as_vectors(x, d, "training vectors")
+        bad = first_non_finite_row(vectors)
+        if bad is not None:
+            raise ValueError(f"training vector {bad} has a non-finite value")
+        self.purpose = d, d_out, parameters
+        self._moments, self._sample = CovarianceMoments(d), _empty_sample(d, d_out, parameters)
+        self._moments.update(vectors)
+        self._sample.update(vectors)
+
+    def merged(self, other: Gathered) -> Gathered:
+        """Return what was gathered from the vectors of both, for the same purpose."""
+        both = copy.copy(self)
+        both._moments = self._moments.merged(other._moments)
+        both._sample = copy.deepcopy(self._sample)
+        both._sample.merge(other._sample)
+        return both
+
+    def learn(self) -> Result:
+        """Learn from what was gathered."""
+        if not self._moments.count:
+            raise ValueError("training needs at least one vector")
+        d, d_out, parameters = self.purpose
+        return _learn(self._moments.rounded(max(d, d_out)), self._sample, d, d_out, parameters)
+
+
+def learn_from_array(x: Vectors, d_out: int, parameters: Parameters) -> Result:
+    """Learn from an array of shape (m, d)."""
+    if len(x) == 0:
+        raise ValueError("training needs at least one vector")
+    sample = _empty_sample(x.shape[1], d_out, parameters)
+    sample.update(x)
+    with np.errstate(invalid="ignore", over="ignore"):
+        moments = moments_of(x, d_out, parameters.tune)
+        finite = np.isfinite(moments.variances().sum())
+    bad = None if finite else first_non_finite_row(x)
+    if bad is not None:
+        raise ValueError(f"training vector {bad} has a non-finite value")
+    return _learn(moments, sample, x.shape[1], d_out, parameters)
+
+
+def _empty_sample(d: int, d_out: int, parameters: Parameters) -> DistinctSample:
+    return DistinctSample(d, sample_size(d, d_out) if parameters.tune else _DESCRIBED, parameters.seed)
+
+
+def _learn(moments: Moments, sample: Sample, d: int, d_out: int, parameters: Parameters) -> Result:
+    if not moments.variances().sum() < _LARGEST_VARIANCE:
+        raise ValueError("training vectors are too large to be rotated in single precision")
+    if d_out > d:
+        rotation, kept = learn_expansion(moments, parameters)
+    else:
+        rotation, kept = learn(moments, parameters, d_out)
+        if parameters.tune:
+            n_last = parameters.n_iso + parameters.n_pca
+            vectors = sample.in_random_order()
+            rotation = keep_neighbours(rotation, kept, n_last, vectors, moments.mean, parameters.seed)
+    return Result(rotation, moments.mean.astype(np.float32), kept, sample.vectors()[:_DESCRIBED])
+
+
+def sample_of(x: Any, d: int, n_bytes: int, seed: int) -> Vectors:
+    """
+    Return the training vectors of an array or of batches; if they take more than some memory, a sample of them.
+
+    Parameters
+    ----------
+    x : array of shape (m, d), or iterable of such
+    d : int
+        Dimension of the vectors.
+    n_bytes : int
+        What the vectors may take in single precision.
+    seed : int
+        Of the sample.
+    """
+    most = sample_rows(n_bytes, d)
+    if not is_batches(x):
+        vectors = as_vectors(x, d, "training vectors")
+        if len(vectors) <= most:
+            return vectors
+        return vectors[np.sort(np.random.default_rng(seed).choice(len(vectors), most, replace=False))]
+    sample = Sample(d, most, seed)
+    for number, batch in enumerate(x):
+        vectors = as_vectors(batch, d, f"training vectors of batch {number}")
+        bad = first_non_finite_row(vectors)
+        if bad is not None:
+            raise ValueError(f"training vector {bad} of batch {number} has a non-finite value")
+        sample.update(vectors)
+    return sample.vectors()
+
+
+def sample_rows(n_bytes: int, d: int) -> int:
+    """Return how many vectors take at most so many bytes in single precision."""
+    if as_int(n_bytes, "max_train_bytes", 0) < 4 * d:
+        raise ValueError(f"max_train_bytes must be at least {4 * d}, for one vector of {d} dimensions, not {n_bytes}")
+    return int(n_bytes) // (4 * d)
+
+
+def is_batches(x: Any) -> bool:
+    """
+    Return whether `x` is an iterable of arrays rather than an array.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> is_batches(np.ones((2, 3))), is_batches([[1, 2], [3, 4]])
+    (False, False)
+    >>> is_batches(np.ones((2, 3)) for _ in range(2)), is_batches([np.ones((2, 3)), np.ones((1, 3))])
+    (True, True)
+    """
+    if isinstance(x, (list, tuple)):
+        return any(getattr(part, "ndim", 0) == 2 for part in x)
+    is_array = hasattr(x, "__array__") or hasattr(x, "__array_interface__") or isinstance(x, (str, bytes, memoryview))
+    return isinstance(x, Iterable) and not is_array
