@@ -8,20 +8,23 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import faiss
 import numpy as np
 
 from faiss_prh import PRHTransform, clone_index, index_factory
 from faiss_prh.storage.container import ChunkWriter
-from faiss_prh.storage.records import INDEXES, RecordWriter
+from faiss_prh.storage.limits import KINDS
+from faiss_prh.storage.records import RecordWriter
+from faiss_prh.storage.tree import write_thing
 
-D = 12
+D = 16
 DESCRIPTIONS = (
-    "PRH,BFlat", "PRH(1,1),BIVF4", "PRH(2),BIVF4_HNSW8", "PCA9,PRH(1),BHNSW8", "ITQ8,BHash6", "L2norm,PRH(1),BHash2x6",
-    "IDMap2,RR16,BFlat", "PRH8,BFlat,RFlat", "PRH(1),BIVF4,RFlat", "IDMap2,PRH(1),BIVF4,Refine(SQ8)",
-    "PRH(1,1),BFlat,RAsym", "PRH(1),BIVF4,RAsym", "IDMap,PCAW8,PRH(1),BHNSW8,RAsym", "IDMap,PRH(1),BIVF4", "PRH(1),LSH",
-    "PCA8,PRH(1),PQ4x4", "PRH(1),IVF4,SQ8", "IDMap,PRH(1),Flat", "IDMap2,PRH(1),IVF4,Flat", "PRH(1),LSH,RFlat",
-    "PRH(1),SQ8,IDMap2,Refine(SQ8)", "HNSW8", "PCA8,IVF4,Flat", "PRH(1),IVF4,PQ4x4", "PRH(1),HNSW8_SQ8",
-    "PRH(1),HNSW8_PQ4x4", "PRH(1),IVF4_HNSW8,SQfp16", "PRH(1),SQ4",
+    "PRH,BFlat", "PRH(1,1),BIVF4", "PRH(2),BIVF4_HNSW8", "PCA9,PRH(1),BHNSW8", "ITQ8,BHash1x6",
+    "L2norm,PRH(1),BHash2x6", "IDMap2,RR16,BFlat", "PRH8,BFlat,RFlat", "PRH(1),BIVF4,RFlat",
+    "IDMap2,PRH(1),BIVF4,Refine(SQ8)", "PRH(1,1),BFlat,RAsym", "PRH(1),BIVF4,RAsym",
+    "IDMap,PCAW8,PRH(1),BHNSW8,RAsym", "IDMap,PRH(1),BIVF4", "Pad16,PRH8,BIVF2,Refine(SQ4)",
+    "OPQ4_8,PRH,BHNSW4,Refine(SQfp16)", "IDMap2,PRH(1),BHash2x4,RFlat", "PRH20,BIVF3,RAsym", "BHNSW2",
+    "IDMap,BIVF4_HNSW4", "PRH(1),LSH", "IDMap2,PRH(1),IVF4,Flat,RFlat", "ITQ8,BHash6",
 )  # fmt: skip
 OTHER_WORDS = (
     "PRH", "PRH64", "PRH(1,2,0.5)", "BFlat", "BIVF", "BIVF1M", "_HNSW", "BHNSW32", "BHash8", "BHash4x8", "RFlat",
@@ -38,8 +41,10 @@ Parts = list[bytes]
 
 def filled(description: str) -> Iterator[Any]:
     """Return small indexes: an empty one, one of one vector, and one of some."""
-    x = np.random.default_rng(0).normal(size=(64, D)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(300, D)).astype(np.float32)
     trained = index_factory(D, description)
+    if isinstance(trained, faiss.IndexBinary):
+        x = np.packbits(x > 0, axis=1)
     trained.train(x)
     for n in (0, 1, 40):
         index = clone_index(trained)
@@ -63,7 +68,7 @@ class _Collected:
 def parts_of(index: Any) -> Parts:
     """Return the contents of an index file, cut where its fields end."""
     out = _Collected()
-    RecordWriter(out).write(index)  # type: ignore[arg-type]
+    RecordWriter(out, write_thing).write(index)  # type: ignore[arg-type]
     return out.parts
 
 
@@ -158,7 +163,7 @@ class Mutator:
         if fields:
             name = self._random.choice(list(fields))
             if name == "type":
-                fields[name] = self._random.choice(sorted(INDEXES))
+                fields[name] = self._random.choice(sorted(KINDS))
             else:
                 fields[name] = self._random.choice(VALUES)
             record = json.dumps(fields).encode()

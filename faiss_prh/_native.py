@@ -32,8 +32,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("transform_set", c_char_p, [pointer, c_int, c_int, *[pointer] * 6]),
         ("transform_encode", c_int64, [pointer, c_int64, pointer, pointer]),
         ("last_failure", c_char_p, []),
-        ("transform_apply", c_char_p, [pointer, c_int64, pointer, pointer]),
-        ("transform_reverse", c_char_p, [pointer, c_int64, pointer, pointer]),
+        ("transform_apply", c_int64, [pointer, c_int64, pointer, pointer]),
+        ("transform_reverse", c_int64, [pointer, c_int64, pointer, pointer]),
         ("rows_fill", c_char_p, [pointer, *[c_int64] * 4, pointer]),
         ("rows_centre", c_char_p, [pointer, c_int64, c_int64, pointer]),
         ("rows_covariances", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
@@ -130,23 +130,24 @@ def set_rotation(
 
 
 def encode(transform: int, x: Floats, codes: Codes) -> int | None:
-    """Write the codes of `x`. Return the number of the first row that is not finite, or None."""
-    bad: int = _library.prh_transform_encode(transform, len(x), _at(x), _at(codes))
-    if bad == -1:
-        return None
-    if bad == -2:
+    """Write the codes of `x`. Return the number of the first row that is not finite or too large, or None."""
+    return _unusable(_library.prh_transform_encode(transform, len(x), _at(x), _at(codes)))
+
+
+def apply(transform: int, x: Floats, y: Floats) -> int | None:
+    """Write the transform of `x` to `y`. Return the number of the first row not finite or too large, or None."""
+    return _unusable(_library.prh_transform_apply(transform, len(x), _at(x), _at(y)))
+
+
+def reverse(transform: int, y: Floats, x: Floats) -> int | None:
+    """Write to `x` what the transform takes to `y`. Return the first row not finite or too large, or None."""
+    return _unusable(_library.prh_transform_reverse(transform, len(y), _at(y), _at(x)))
+
+
+def _unusable(row: int) -> int | None:
+    if row == -2:
         _check(_library.prh_last_failure())
-    return bad
-
-
-def apply(transform: int, x: Floats, y: Floats) -> None:
-    """Write the transform of `x` to `y`."""
-    _check(_library.prh_transform_apply(transform, len(x), _at(x), _at(y)))
-
-
-def reverse(transform: int, y: Floats, x: Floats) -> None:
-    """Write to `x` what the transform takes to `y`."""
-    _check(_library.prh_transform_reverse(transform, len(y), _at(y), _at(x)))
+    return None if row == -1 else row
 
 
 def rows_fill(rows: Floats, first: int, x: Floats) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import threading
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypeVar
@@ -14,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from . import _native
-from ._common.arrays import as_vectors, float32_blocks
+from ._common.arrays import as_vectors, first_unusable_row, float32_blocks, unusable
+from ._common.locks import ForkSafeLock
 from ._common.numbers import bytes_of
 from ._common.types import AnyArray, Codes, Doubles, Floats, Indices, Vectors
 from .learning import model_bytes
-from .learning.description import Description, useful_rotations
-from .learning.model import Model
+from .learning.model import Description, Model
 from .learning.parameters import Parameters, layers_for
-from .learning.train import Gathered, Result, learn_from_array, sample_of
+from .learning.train import Gathered, learn_from_array, sample_of
 from .rotation import PairwiseRotation, checked_dimension
 
 Output = TypeVar("Output", Floats, Codes)
@@ -114,7 +112,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     """
 
     parameters: Parameters
-    _learned: Model | None
+    _model: Model | None
     _gathered: Gathered | None
 
     def __init__(
@@ -142,7 +140,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
             seed,
             tune,
         )
-        self._learned = None
+        self._model = None
         self._gathered = None
         # Adopting the proxy's pointer makes this object the transform's owner, in Faiss's own bookkeeping.
         self.this = _native.new_transform(d, d_out, _train_callback).this
@@ -160,23 +158,38 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         True
         """
         transform = cls(d, seed=seed)
-        transform._set(PairwiseRotation.random(d, layers_for(d), seed), np.zeros(d, dtype=np.float32))
+        rotation, mean = PairwiseRotation.random(d, layers_for(d), seed), np.zeros(d, dtype=np.float32)
+        transform._set(Model(rotation, mean, np.arange(d, dtype=np.int32)))
         return transform
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether there is a rotation to apply. Setting it to False forgets what was learned."""
+        return bool(faiss.VectorTransform.is_trained.fget(self))
+
+    @is_trained.setter
+    def is_trained(self, value: bool) -> None:
+        if value:
+            self._trained()
+            return
+        with _publishing:
+            faiss.VectorTransform.is_trained.fset(self, False)
+            self._model = None
 
     @property
     def rotation(self) -> PairwiseRotation | None:
         """What was learned."""
-        return self._learned.rotation if self._learned else None
+        return self._known.rotation if self._known else None
 
     @property
     def mean(self) -> Floats | None:
         """What is subtracted before the rotation."""
-        return self._learned.mean if self._learned else None
+        return self._known.mean if self._known else None
 
     @property
     def kept(self) -> Indices | None:
         """Which dimensions of the rotation come out."""
-        return self._learned.kept if self._learned else None
+        return self._known.kept if self._known else None
 
     def to_dense(self) -> Doubles:
         """
@@ -219,7 +232,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         True
         """
         vectors = sample_of(x, self.d_in, max_train_bytes, self.parameters.seed)
-        self._adopt(learn_from_array(vectors, self.d_out, self.parameters))
+        self._set(learn_from_array(vectors, self.d_out, self.parameters))
 
     def partial_train(self, x: npt.ArrayLike) -> None:
         """
@@ -269,7 +282,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         """Learn the rotation from what `partial_train` and `merge` have gathered, and forget that."""
         if self._gathered is None:
             raise RuntimeError("there is nothing to learn from: call partial_train(x) first")
-        self._adopt(self._gathered.learn())
+        self._set(self._gathered.learn())
         self._gathered = None
 
     def _gather(self, more: Gathered) -> None:
@@ -292,20 +305,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         >>> round(described.variance_kept, 1), described.dense_multiplications
         (0.7, 3200)
         """
-        learned = self._trained()
-        rotations = useful_rotations(learned.rotation, self.d_in, learned.kept)
-        return Description(
-            d_in=self.d_in,
-            d_out=self.d_out,
-            variance_kept=learned.variance_kept,
-            variance_spread=learned.variance_spread,
-            layers=len(learned.rotation.layers),
-            rotations=rotations,
-            multiplications=2 * rotations + self.d_out,
-            dense_multiplications=self.d_in * self.d_out,
-            n_bytes=len(self.to_bytes()),
-            dense_bytes=4 * self.d_in * self.d_out,
-        )
+        return Description.of(self._trained(), len(self.to_bytes()))
 
     def apply(self, x: npt.ArrayLike) -> Floats:
         """
@@ -320,7 +320,9 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         ndarray of float32, shape (n, d_out)
         """
         vectors = self._checked(x)
-        return self._run(_native.apply, vectors, np.empty((len(vectors), self.d_out), dtype=np.float32))
+        return self._run(
+            _native.apply, vectors, np.empty((len(vectors), self.d_out), dtype=np.float32), passes_nan=True
+        )
 
     apply_py = apply
 
@@ -337,7 +339,9 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         ndarray of float32, shape (n, d)
         """
         vectors = self._checked(x, reverse=True)
-        return self._run(_native.reverse, vectors, np.empty((len(vectors), self.d_in), dtype=np.float32))
+        return self._run(
+            _native.reverse, vectors, np.empty((len(vectors), self.d_in), dtype=np.float32), passes_nan=True
+        )
 
     def encode(
         self,
@@ -396,17 +400,17 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         >>> PRHTransform.from_bytes(prh.to_bytes()).rotation == prh.rotation
         True
         """
-        return model_bytes.dumps(self.d_in, self.d_out, self.parameters, self._learned)
+        return model_bytes.dumps(self.d_in, self.d_out, self.parameters, self._known)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PRHTransform:
         """Return the transform that `to_bytes` wrote. Bytes that it did not write are a ValueError."""
-        d_in, d_out, parameters, learned = model_bytes.loads(data)
+        d_in, d_out, parameters, model = model_bytes.loads(data)
         transform = cls(d_in, d_out)
         transform.parameters = parameters
-        if learned:
+        if model:
             try:
-                transform._set(*learned)
+                transform._set(model)
             except RuntimeError as error:
                 raise ValueError(f"a damaged PRHTransform: {error}") from None
         return transform
@@ -424,15 +428,9 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         layers = f"n_iso={p.n_iso}, n_pca={p.n_pca}, tilt={p.tilt:g}"
         return f"<PRHTransform({size}, {layers}, seed={p.seed}, tune={p.tune}), {state}>"
 
-    def _set(
-        self,
-        rotation: PairwiseRotation,
-        mean: Floats,
-        kept: Indices | None = None,
-        *variance: float,
-    ) -> None:
-        if kept is None:
-            kept = np.arange(rotation.d, dtype=np.int32)
+    def _set(self, model: Model) -> None:
+        """Become what was learned."""
+        rotation, mean, kept = model[:3]
         i, j, theta = (
             np.concatenate([np.empty(0, dtype), *(layer[part] for layer in rotation.layers)])
             for part, dtype in enumerate(("i4", "i4", "f4"))
@@ -441,38 +439,34 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         mean.flags.writeable = kept.flags.writeable = False
         with _publishing:  # or two threads could leave one's rotation here and the other's in native code
             _native.set_rotation(int(self.this), rotation.d, ends, i, j, theta, mean, kept)
-            self._learned = Model(rotation, mean, kept, *variance)
-
-    def _adopt(self, result: Result) -> None:
-        """Become what was learned, knowing how much of the variance comes out, and how evenly; or stay as it is."""
-        trial = PRHTransform(self.d_in, self.d_out)
-        trial._set(result.rotation, result.mean, result.kept)
-        self._set(result.rotation, result.mean, result.kept, *trial._variance(result.vectors))
-
-    def _variance(self, vectors: Floats) -> tuple[float, ...]:
-        """Return the share of the variance of vectors that comes out, and its spread; nothing if there is none."""
-        centred = vectors - self._trained().mean
-        largest = np.abs(centred).max() or np.float32(1)  # whose square may not fit single precision
-        total = (centred / largest).var(axis=0).sum()
-        variances = (self.apply(vectors) / largest).var(axis=0)
-        return (float(variances.sum() / total), float(variances.std() / variances.mean())) if total else ()
+            self._model = model
 
     def _trained(self) -> Model:
-        if self._learned is None:
+        model = self._known
+        if model is None:
             raise RuntimeError("this PRHTransform is not trained: call train(x) first")
-        return self._learned
+        return model
+
+    @property
+    def _known(self) -> Model | None:
+        """What was learned, if it still counts."""
+        return self._model if self.is_trained else None
 
     def _checked(self, x: npt.ArrayLike, reverse: bool = False) -> Vectors:
         learned = self._trained()
         return as_vectors(x, len(learned.kept if reverse else learned.mean), "vectors")
 
-    def _run(self, native: Callable[[int, Floats, Output], int | None], x: AnyArray, out: Output) -> Output:
+    def _run(
+        self, native: Callable[[int, Floats, Output], int | None], x: AnyArray, out: Output, passes_nan: bool = False
+    ) -> Output:
         """Write what native code makes of `x` to `out`, a block at a time."""
         first = 0
         for block in float32_blocks(x):
             bad = native(int(self.this), block, out[first : first + len(block)])
+            if bad is not None and passes_nan:
+                bad = first_unusable_row(np.nan_to_num(block, posinf=0, neginf=0))
             if bad is not None:
-                raise ValueError(f"vector {first + bad} has a non-finite value")
+                raise unusable(block[bad], f"vector {first + bad}")
             first += len(block)
         return out
 
@@ -484,14 +478,8 @@ def _encode_big(transform: int, x: Floats, codes: Codes) -> int | None:
     return bad
 
 
-def _renew_lock() -> None:
-    global _publishing
-    _publishing = threading.Lock()
-
-
-_publishing: threading.Lock
-_renew_lock()
-os.register_at_fork(after_in_child=_renew_lock)  # another thread may have held it
+_publishing = ForkSafeLock()
+"""Held while what was learned is replaced."""
 
 # By address, for Faiss's C++ to find the object that learns.
 _transforms: weakref.WeakValueDictionary[int, PRHTransform] = weakref.WeakValueDictionary()

@@ -13,6 +13,7 @@ from faiss_prh._common.arrays import whole_numbers
 from faiss_prh.learning import joint_angles as tuning
 from faiss_prh.learning import layers as learning
 from faiss_prh.learning import moments
+from faiss_prh.learning.model import Model
 from faiss_prh.learning.moments import CovarianceMoments, SampleMoments
 from faiss_prh.learning.pairing import candidates, greedy, matching, mutual_best
 from faiss_prh.rotation import PairwiseRotation
@@ -105,7 +106,7 @@ def test_rotations_that_no_output_depends_on_cost_nothing():
     prh = PRHTransform(200, 16)
     prh.train(x)
     whole = PRHTransform(200)
-    whole._set(prh.rotation, prh.mean.copy())
+    whole._set(Model(prh.rotation, prh.mean.copy(), np.arange(200, dtype=np.int32)))
     np.testing.assert_allclose(prh.apply(x), whole.apply(x)[:, prh.kept], atol=1e-5)
 
 
@@ -116,7 +117,7 @@ def test_in_indexes_and_files(tmp_path):
         index.train(x)
         index.add(x)
         faiss_prh.write_index(index, tmp_path / "i")
-        again = faiss_prh.read_index(tmp_path / "i")
+        again = faiss_prh.read_index(tmp_path / "i", trusted=True)
         for mine, theirs in zip(again.search(x[:5], 3), index.search(x[:5], 3), strict=True):
             np.testing.assert_array_equal(mine, theirs)
     stock = faiss_prh.to_faiss(index.chain.at(0))
@@ -238,7 +239,7 @@ def test_refining_raises_its_objective_on_other_vectors():
         values.append(objective((y / y.std()).T)[0])
     assert values[1] > values[0]
     assert len(plain.rotation.layers) == len(tuned.rotation.layers)  # it costs the encoder nothing
-    assert plain.rotation.n_rotations == tuned.rotation.n_rotations
+    assert tuned.rotation.n_rotations < 1.05 * plain.rotation.n_rotations  # of which some were by nothing
 
 
 @pytest.mark.parametrize(
@@ -371,20 +372,21 @@ def test_whole_numbers_add_up_exactly(x):
 @pytest.mark.parametrize(("d", "d_out", "n_layers"), [(12, 3, 2), (20, 1, 4), (7, 7, 3), (3, 24, 2)])
 def test_a_description_counts_the_rotations_that_matter(d, d_out, n_layers):
     """Those are the ones whose angle changes the matrix."""
+    rotation, kept = PairwiseRotation.random(max(d, d_out), n_layers, 0), np.arange(d_out, dtype=np.int32)
     prh = PRHTransform(d, d_out)
-    n = max(d, d_out)
-    prh._set(PairwiseRotation.random(n, n_layers, 0), np.zeros(d, np.float32), np.arange(d_out, dtype=np.int32))
-    dense = prh.to_dense()
-    layers = [tuple(layer) for layer in prh.rotation.layers]
+    prh._set(Model.learned(rotation, np.zeros(d, np.float32), kept, np.ones(d_out), d))
+    dense = rotation.to_dense()[kept, :d]
+    np.testing.assert_allclose(prh.to_dense(), dense, atol=1e-12)
+    layers = [tuple(layer) for layer in rotation.layers]
     matter = 0
     for number, (i, j, theta) in enumerate(layers):
         for pair in np.flatnonzero(theta):
             turned = theta.copy()
             turned[pair] += 0.5
-            changed = PairwiseRotation(prh.rotation.d, [*layers[:number], (i, j, turned), *layers[number + 1 :]])
-            matter += bool(np.abs(changed.to_dense()[prh.kept, :d] - dense).max() > 1e-9)
-    assert prh.describe().rotations == matter
-    assert (matter < prh.rotation.n_rotations) == (d != d_out)
+            changed = PairwiseRotation(rotation.d, [*layers[:number], (i, j, turned), *layers[number + 1 :]])
+            matter += bool(np.abs(changed.to_dense()[kept, :d] - dense).max() > 1e-9)
+    assert prh.describe().rotations == prh.rotation.n_rotations == matter
+    assert (matter < rotation.n_rotations) == (d != d_out)
 
 
 @given(transforms())
@@ -405,4 +407,4 @@ def test_an_untrained_transform_has_nothing_to_describe():
     with pytest.raises(RuntimeError, match="not trained"):
         PRHTransform(8).describe()
     assert np.isnan(PRHTransform.random(8).describe().variance_kept)
-    assert "variance: not known" in str(PRHTransform.random(8).describe())
+    assert "variance: unknown" in str(PRHTransform.random(8).describe())

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import rotations, seeds
 
-from faiss_prh import PRHTransform
+from faiss_prh import PairwiseRotation, PRHTransform
+from faiss_prh.learning.model import Model
 from faiss_prh.learning.model_bytes import _HEADER
 
 
@@ -32,7 +33,7 @@ def forged(data, offset, fmt, *values):
 def test_round_trip(rotation, seed):
     prh = PRHTransform(rotation.d, n_iso=1, n_pca=0, tilt=0.5, seed=seed)
     mean = np.random.default_rng(seed).normal(size=rotation.d).astype(np.float32)
-    prh._set(rotation, mean)
+    prh._set(Model(rotation, mean, np.arange(rotation.d, dtype=np.int32)))
     again = PRHTransform.from_bytes(prh.to_bytes())
     assert again.parameters == prh.parameters
     assert again.rotation == rotation
@@ -47,25 +48,33 @@ def test_untrained_round_trip():
     assert (again.d_in, again.parameters) == (7, prh.parameters)
 
 
-def test_format_versions_are_kept():
-    prh = PRHTransform(4, n_iso=2, n_pca=0, tilt=0.0, seed=5)
-    prh.train([[4, 0, 0, 1], [-4, 0, 0, 1], [0, 2, 1, 1], [0, -2, -1, 1]])
-    fields = struct.pack("<IIIQdI", 4, 2, 0, 5, 0.0, 2)  # d, n_iso, n_pca, seed, tilt, number of layers
-    learned = (
-        struct.pack("<2I", 2, 2)  # rotations of each layer
-        + struct.pack("<4I", *(int(k) for layer in prh.rotation.layers for k in layer.i))
-        + struct.pack("<4I", *(int(k) for layer in prh.rotation.layers for k in layer.j))
-        + struct.pack("<4f", *(float(t) for layer in prh.rotation.layers for t in layer.theta))
-        + struct.pack("<4f", 0, 0, 0, 1)  # mean
+@pytest.mark.parametrize(("d", "dimension"), [(4, "B"), (256, "B"), (257, "H"), (65537, "I")])
+def test_the_format_is_what_the_documentation_says(d, dimension):
+    prh = PRHTransform(d, n_iso=2, n_pca=0, tilt=0.0, seed=5)
+    layers = [([0, 1], [d - 1, 2], [0.5, 0.25]), ([3], [d - 2], [-1.0])] if d > 4 else [([0, 1], [3, 2], [0.5, 0.25])]
+    mean = np.linspace(0, 1, d, dtype=np.float32)
+    prh._set(Model(PairwiseRotation(d, layers), mean, np.arange(d, dtype=np.int32)[::-1].copy(), 0.75, 0.5))
+    i, j, theta = ([value for layer in layers for value in layer[part]] for part in range(3))
+    content = (
+        struct.pack("<8sHHIIIIQdHI", b"FAISSPRH", 3, 1, d, d, 2, 0, 5, 0.0, 0, len(layers))
+        + struct.pack(f"<{len(layers)}I", *(len(layer[0]) for layer in layers))
+        + struct.pack(f"<{len(i)}{dimension}", *i)
+        + struct.pack(f"<{len(j)}{dimension}", *j)
+        + struct.pack(f"<{len(theta)}f", *theta)
+        + mean.astype("<f4").tobytes()
+        + struct.pack(f"<{d}{dimension}", *reversed(range(d)))
+        + struct.pack("<dd", 0.75, 0.5)
     )
-    d_out_and_tune, kept = struct.pack("<II", 4, 0), struct.pack("<4I", 0, 1, 2, 3)
-    described = prh.describe()
-    variance = struct.pack("<dd", described.variance_kept, described.variance_spread)
-    unknown = struct.pack("<dd", float("nan"), float("nan"))
-    first = signed(b"FAISSPRH" + struct.pack("<HH", 1, 1) + fields + learned)
-    second = b"FAISSPRH" + struct.pack("<HH", 2, 1) + fields + d_out_and_tune + learned + kept
-    assert prh.to_bytes() == signed(second + variance)
-    assert PRHTransform.from_bytes(first).to_bytes() == signed(second + unknown)
+    assert prh.to_bytes() == signed(content)
+    assert PRHTransform.from_bytes(prh.to_bytes()).rotation == prh.rotation
+
+
+def test_a_sparse_model_is_smaller_than_a_dense_one():
+    for d, d_out in ((96, 32), (128, 64), (784, 256)):
+        prh = PRHTransform(d, d_out, tune=False)
+        prh.train(np.random.default_rng(0).normal(size=(200, d)) * np.linspace(1, 4, d))
+        described = prh.describe()
+        assert described.n_bytes < described.dense_bytes
 
 
 def test_every_truncation_is_refused():
@@ -91,18 +100,21 @@ def test_foreign_bytes_are_refused(data):
             PRHTransform.from_bytes(candidate)
 
 
-FIELD = {"version": (8, "<H"), "trained": (10, "<H"), "d": (12, "<I"), "n_iso": (16, "<I"), "n_pca": (20, "<I"),
-         "seed": (24, "<Q"), "tilt": (32, "<d"), "n_layers": (40, "<I"), "d_out": (44, "<I")}  # fmt: skip
+FIELD = {
+    "version": (8, "<H"), "trained": (10, "<H"), "d": (12, "<I"), "d_out": (16, "<I"), "n_iso": (20, "<I"),
+    "n_pca": (24, "<I"), "seed": (28, "<Q"), "tilt": (36, "<d"), "tune": (44, "<H"), "n_layers": (46, "<I"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("version", 3, "format version 3; this release reads versions 1 to 2"),
+        ("version", 2, "format version 2; this release reads version 3"),
+        ("tune", 2, "tune = 2"),
         ("trained", 2, "damaged"),
         ("trained", 0, "untrained"),
         ("d", 0, "damaged"),
-        ("d", 19, "layer 0|too long"),
+        ("d", 19, "damaged"),
         ("d", 21, "too early"),
         ("d", 2**32 - 1, "damaged"),
         ("n_iso", 2**31, "n_iso"),
@@ -116,7 +128,7 @@ FIELD = {"version": (8, "<H"), "trained": (10, "<H"), "d": (12, "<I"), "n_iso": 
         ("n_layers", 6, "damaged"),
         ("d_out", 0, "damaged"),
         ("d_out", 2**31, "damaged"),
-        ("d_out", 19, "too long"),
+        ("d_out", 19, "damaged"),
         ("d_out", 21, "too early"),
     ],
 )
@@ -134,26 +146,25 @@ def assert_refused(offset, fmt, value, message):
 def test_hostile_contents_with_a_right_checksum():
     prh = trained()
     n_layers, n_rotations = len(prh.rotation.layers), prh.rotation.n_rotations
-    sizes = _HEADER.size + 8
-    i, j = sizes + 4 * n_layers, sizes + 4 * n_layers + 4 * n_rotations
-    theta, mean = j + 4 * n_rotations, j + 8 * n_rotations
+    sizes = _HEADER.size
+    i, j = sizes + 4 * n_layers, sizes + 4 * n_layers + n_rotations
+    theta, mean = j + n_rotations, j + 5 * n_rotations
     first = prh.rotation.layers[0]
     assert_refused(sizes, "<I", 2**32 - 1, "too early")
     assert_refused(sizes, "<I", len(first.i) + 1, "damaged")
-    assert_refused(i, "<I", 20, "from 0 to 19")
-    assert_refused(i, "<I", 2**32 - 1, "from 0 to 19")
-    assert_refused(j, "<I", 2**31, "from 0 to 19")
-    assert_refused(i, "<I", int(first.i[1]), "more than one pair")
-    assert_refused(j, "<I", int(first.i[0]), "more than one pair")
+    assert_refused(i, "B", 20, "from 0 to 19")
+    assert_refused(j, "B", 255, "from 0 to 19")
+    assert_refused(i, "B", int(first.i[1]), "more than one pair")
+    assert_refused(j, "B", int(first.i[0]), "more than one pair")
     assert_refused(theta, "<f", float("nan"), "finite")
     assert_refused(theta, "<f", float("inf"), "finite")
     assert_refused(mean, "<f", float("-inf"), "mean")
+    assert_refused(mean, "<f", 1e30, "mean")
     kept = mean + 4 * 20
-    assert_refused(kept, "<I", 20, "keeps dimensions")
-    assert_refused(kept, "<I", 1, "keeps dimensions")
-    assert_refused(kept + 4 * 20, "<d", -1.0, "variance")
-    assert_refused(kept + 4 * 20 + 8, "<d", float("inf"), "variance")
-    assert_refused(_HEADER.size + 4, "<I", 2, "tune = 2")
+    assert_refused(kept, "B", 20, "keeps dimensions")
+    assert_refused(kept, "B", 1, "keeps dimensions")
+    assert_refused(kept + 20, "<d", -1.0, "variance")
+    assert_refused(kept + 20 + 8, "<d", float("inf"), "variance")
 
 
 def test_other_types_are_refused():

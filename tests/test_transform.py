@@ -13,11 +13,13 @@ from strategies import rotations, samples, seeds
 
 from faiss_prh import PairwiseRotation, PRHTransform, _native
 from faiss_prh._common import arrays as _arrays
+from faiss_prh.learning.model import Model
 
 
 def with_rotation(rotation, mean=None):
     prh = PRHTransform(rotation.d)
-    prh._set(rotation, np.zeros(rotation.d, np.float32) if mean is None else mean)
+    mean = np.zeros(rotation.d, np.float32) if mean is None else mean
+    prh._set(Model(rotation, mean, np.arange(rotation.d, dtype=np.int32)))
     return prh
 
 
@@ -203,7 +205,7 @@ def test_non_finite_training_vectors_are_named(route, bad):
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 12, 40, 3000])
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e36, -2e18])
 def test_non_finite_vectors_to_encode_are_named(n, bad, thread_count):
     thread_count(4)
     prh, x = PRHTransform.random(70), vectors(n, 70)
@@ -341,14 +343,33 @@ def test_the_most_layers_stay_exact(d, angle):
     np.testing.assert_allclose(y, x @ rotation.to_dense().T, atol=1e-4)
 
 
-@pytest.mark.parametrize("values", [3e38, 1e38])
-def test_training_vectors_too_large_to_rotate(values):
+@pytest.mark.parametrize("values", [3e38, 1e36, 2e18])
+def test_vectors_too_large_to_compute_with(values):
+    """Their distances, or already their rotation, would not fit single precision."""
     x = np.full((40, 4), values)
     x[::2] *= -1
-    prh = PRHTransform(4)
-    with pytest.raises(ValueError, match="too large"):
-        prh.train(x)
+    prh, random = PRHTransform(4), PRHTransform.random(4)
+    for call in (prh.train, random.encode, random.apply, random.reverse_transform, prh.partial_train):
+        with pytest.raises(ValueError, match=r"vector 0 is too large: its norm must be below 1\.6e\+18"):
+            call(x)
     assert not prh.is_trained
+    x[3] = np.nan
+    with pytest.raises(ValueError, match="vector 0 is too large"):
+        random.apply(x)
+
+
+@pytest.mark.parametrize("n", [1, 5, 16, 40])
+@pytest.mark.parametrize("d", [4, 70])
+def test_the_largest_vectors_are_computed_with(d, n, simd_level):
+    """Also where a tile of them together would not fit."""
+    prh = PRHTransform.random(d)
+    x = vectors(n, d)
+    large = (x * (1.5e18 / np.linalg.norm(x, axis=1, keepdims=True))).astype(np.float32)
+    y = prh.apply(large)
+    np.testing.assert_allclose(np.linalg.norm(y.astype(np.float64), axis=1), 1.5e18, rtol=1e-5)
+    np.testing.assert_array_equal(prh.encode(large), np.packbits(y >= 0, axis=1, bitorder="little"))
+    prh.train(large)
+    assert np.isfinite(prh.apply(large)).all()
 
 
 def test_masked_arrays_are_refused():

@@ -12,6 +12,9 @@ from .types import Codes, Floats, Vectors
 BLOCK_VALUES = 1 << 24
 """Values handed to native code at a time: bounds the memory of conversions, and the time to an interrupt."""
 
+LARGEST_NORM = 2.0**60.5
+"""Of a vector: beyond, distances between vectors do not fit single precision. Native code has the same limit."""
+
 
 def as_vectors(x: npt.ArrayLike, d: int, name: str) -> Vectors:
     """Return `x` as an array of shape (n, d) of some real type, or raise an error that says what is wrong."""
@@ -41,15 +44,30 @@ def as_float32(x: Vectors) -> Floats:
         return np.ascontiguousarray(x, dtype=np.float32)
 
 
-def first_non_finite_row(x: Vectors) -> int | None:
-    """Return the number of the first row of `x` that is not finite in single precision, or None."""
+def first_unusable_row(x: Vectors) -> int | None:
+    """Return the number of the first row of `x` that is not finite, or too large, in single precision, or None."""
     first = 0
     for block in float32_blocks(x):
-        bad = ~np.isfinite(block).all(axis=1)
-        if bad.any():
-            return first + int(bad.argmax())
+        with np.errstate(over="ignore", invalid="ignore"):
+            usable = np.einsum("ij,ij->i", block, block) <= LARGEST_NORM**2
+        if not usable.all():
+            return first + int(usable.argmin())
         first += len(block)
     return None
+
+
+def check_usable(x: Vectors, name: str = "vector") -> None:
+    """Raise a ValueError if a row of `x` is not finite, or too large, in single precision."""
+    bad = first_unusable_row(x)
+    if bad is not None:
+        raise unusable(x[bad], f"{name} {bad}")
+
+
+def unusable(row: Vectors, name: str) -> ValueError:
+    """Return the error that says why a row cannot be used."""
+    if np.isfinite(as_float32(row)).all():
+        return ValueError(f"{name} is too large: its norm must be below {LARGEST_NORM:.1e}")
+    return ValueError(f"{name} has a non-finite value")
 
 
 def whole_numbers(x: Floats, over: int) -> Floats:

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import faiss
 import numpy as np
 
-from .._common.arrays import as_float32, first_non_finite_row
+from .._common.arrays import as_float32, first_unusable_row
 from .._common.numbers import bytes_of
 from ..index.factory import index_factory
 from ..index.factory_string import factory_string
@@ -218,7 +218,7 @@ def _check_ids(where: str, index: Any) -> None:
 
 def _train(trained: Any, source: str, vectors: Array) -> float:
     """Train an index or a transform, and return the seconds that it took."""
-    bad = first_non_finite_row(vectors)
+    bad = first_unusable_row(vectors)
     if bad is not None:
         raise VectorFileError(f"{source}: vector {bad} has a non-finite value")
     start = time.perf_counter()

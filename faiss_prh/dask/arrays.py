@@ -53,7 +53,7 @@ def train(prh: PRHTransform, x: da.Array, *, max_train_bytes: int = 1 << 30) -> 
     like = dask.delayed(prh.to_bytes())
     gathered = _tree(x, lambda block, first: dask.delayed(_gathered)(like, block, first))
     gathered.finish_training()
-    prh._set(*gathered._trained())
+    prh._set(gathered._trained())
 
 
 def sample(x: da.Array, n_bytes: int, seed: int = 0) -> Floats:

@@ -93,21 +93,6 @@ def _take_back(ivf: Any, codes: Codes, ntotal: int) -> None:
     ivf.ntotal = ntotal
 
 
-def mend_tables(index: Any) -> None:
-    """
-    Fill the tables of a MultiHash that was read from a file again, from its codes.
-
-    Faiss (1.8 to 1.15) writes the size of a list in as many bits as an id needs. If one list has all of 2**i vectors,
-    also of a single one, that is 0, and they are not found again.
-    """
-    rows_index, _ = without_id_map(index)
-    n = rows_index.ntotal
-    if isinstance(rows_index, faiss.IndexBinaryMultiHash) and n and n & (n - 1) == 0:
-        codes = storage_of(rows_index).reconstruct_n(0, n)
-        rows_index.reset()
-        rows_index.add(codes)
-
-
 def remove(index: Any, selector: Any) -> int:
     """Remove what an IDSelector selects, and return how many there were."""
     ivf, id_map = without_id_map(index)

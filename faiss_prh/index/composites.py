@@ -83,23 +83,15 @@ def behind(chain: Sequence[Any], inside: Any) -> Any:
 
 
 def with_ids(kind: str, inside: Any, ids: Ids) -> Any:
-    """Return an IndexIDMap or IndexIDMap2 that gives ids to the vectors of an index."""
-    index = _around(getattr(faiss, kind)(faiss.IndexFlat(inside.d, inside.metric_type)), inside, ids)
-    if isinstance(index, faiss.IndexIDMap2):
-        index.construct_rev_map()
-    return index
-
-
-def binary_with_ids(inside: Any, ids: Ids) -> Any:
-    """Return an IndexBinaryIDMap that gives ids to the codes of an index."""
-    return _around(faiss.IndexBinaryIDMap(faiss.IndexBinaryFlat(inside.d)), inside, ids)
-
-
-def _around(index: Any, inside: Any, ids: Ids) -> Any:
-    """Put an IDMap around another index. Faiss makes one only around an empty one."""
+    """Return an IDMap (of the class that `kind` names) that gives ids to the rows of an index."""
+    is_binary = isinstance(inside, faiss.IndexBinary)
+    empty = faiss.IndexBinaryFlat(inside.d) if is_binary else faiss.IndexFlat(inside.d, inside.metric_type)
+    index = getattr(faiss, kind)(empty)  # Faiss makes one only around an empty one
     index.index, index.ntotal, index.is_trained = inside, inside.ntotal, inside.is_trained
     index.referenced_objects = [inside]
     faiss.copy_array_to_vector(ids, index.id_map)
+    if kind.endswith("2"):
+        index.construct_rev_map()
     return index
 
 

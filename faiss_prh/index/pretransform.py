@@ -10,7 +10,7 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from .._common.arrays import as_vectors, first_non_finite_row, float32_blocks, packed_signs
+from .._common.arrays import as_vectors, check_usable, first_unusable_row, float32_blocks, packed_signs, unusable
 from .._common.locks import ForkSafeLock, held
 from .._common.numbers import as_int, bytes_of
 from .._common.types import Codes, Floats, Ids, Indices, Vectors
@@ -127,9 +127,7 @@ class IndexBinaryPreTransform:
         vectors = sample_of(x, self.d, max_train_bytes, seeds[0] if seeds else _SEED)
         if len(vectors) == 0:
             raise ValueError("training needs at least one vector")
-        bad = first_non_finite_row(vectors)
-        if bad is not None:
-            raise ValueError(f"training vector {bad} has a non-finite value")
+        check_usable(vectors, "training vector")
         with self._lock, all_or_nothing(self._ways_back()):
             self._train(vectors)
 
@@ -275,9 +273,9 @@ class IndexBinaryPreTransform:
         """Yield vectors, block by block, as all transforms but the last leave them, and which ones they are."""
         first = 0
         for block in float32_blocks(vectors):
-            bad = first_non_finite_row(block)
+            bad = first_unusable_row(block)
             if bad is not None:
-                raise ValueError(f"vector {first + bad} has a non-finite value")
+                raise unusable(block[bad], f"vector {first + bad}")
             for transform in self.chain[:-1]:
                 block = transform.apply(block)
             yield slice(first, first + len(block)), block

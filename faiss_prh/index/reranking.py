@@ -14,7 +14,7 @@ from .._common.numbers import as_int
 from .._common.types import Codes, Floats, Ids, Vectors
 from . import binary_ops, binary_search
 from .arguments import as_new_ids
-from .composites import binary_with_ids
+from .composites import with_ids
 from .pretransform import IndexBinaryPreTransform
 
 _ROW_BY_ROW = (
@@ -80,7 +80,7 @@ class ReRanked(IndexBinaryPreTransform):
         caller goes on seeing it as `index`.
         """
         if not self._has_own_id_map and isinstance(self.index, (faiss.IndexBinaryIVF, faiss.IndexBinaryHash)):
-            return binary_with_ids(self.index, np.arange(self.ntotal))
+            return with_ids("IndexBinaryIDMap", self.index, np.arange(self.ntotal))
         return self._keyed
 
     @property

@@ -61,7 +61,7 @@ class Sample:
 
     def update(self, x: Vectors) -> None:
         """Add the vectors of an (m, d) array to those that the sample is of."""
-        for block in float32_blocks(x, _BLOCK_VALUES):
+        for block in float32_blocks(x, _BLOCK_VALUES) if self.size else ():
             self._add(block, self._numbers_of(block))
             self._place += len(block)
 

@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .._common.arrays import as_vectors, first_non_finite_row
+from .._common.arrays import LARGEST_NORM, as_vectors, check_usable
 from .._common.numbers import as_int
-from .._common.types import Floats, Indices, Vectors
-from ..rotation import PairwiseRotation
+from .._common.types import Vectors
 from .joint_angles import keep_neighbours, sample_size
 from .layers import learn, learn_expansion
-from .moments import MAX_COVARIANCE, CovarianceMoments, Moments, moments_of
+from .model import Model
+from .moments import MAX_COVARIANCE, CovarianceMoments, Moments, SampleMoments, moments_of
 from .parameters import Parameters
 from .sampling import DistinctSample, Sample
 
-_LARGEST_VARIANCE = 1e74  # with a deviation of 1e37, a sum of some values still fits single precision
-_DESCRIBED = 1000  # vectors that are enough to tell how much of the variance is kept
-
-
-class Result(NamedTuple):
-    """What was learned, and some of the vectors to describe it by."""
-
-    rotation: PairwiseRotation
-    mean: Floats
-    kept: Indices
-    vectors: Floats
+_DESCRIBED = 1000
+"""Vectors that are enough to tell how much of the variance is kept."""
 
 
 class Gathered:
@@ -53,9 +44,7 @@ class Gathered:
                 " use train(batches), which keeps a sample"
             )
         vectors = as_vectors(x, d, "training vectors")
-        bad = first_non_finite_row(vectors)
-        if bad is not None:
-            raise ValueError(f"training vector {bad} has a non-finite value")
+        check_usable(vectors, "training vector")
         self.purpose = d, d_out, parameters
         self._moments, self._sample = CovarianceMoments(d), _empty_sample(d, d_out, parameters)
         self._moments.update(vectors)
@@ -69,7 +58,7 @@ class Gathered:
         both._sample.merge(other._sample)
         return both
 
-    def learn(self) -> Result:
+    def learn(self) -> Model:
         """Learn from what was gathered."""
         if not self._moments.count:
             raise ValueError("training needs at least one vector")
@@ -77,37 +66,43 @@ class Gathered:
         return _learn(self._moments.rounded(max(d, d_out)), self._sample, d, d_out, parameters)
 
 
-def learn_from_array(x: Vectors, d_out: int, parameters: Parameters) -> Result:
+def learn_from_array(x: Vectors, d_out: int, parameters: Parameters) -> Model:
     """Learn from an array of shape (m, d)."""
     if len(x) == 0:
         raise ValueError("training needs at least one vector")
-    sample = _empty_sample(x.shape[1], d_out, parameters)
-    sample.update(x)
+    d = x.shape[1]
     with np.errstate(invalid="ignore", over="ignore"):
         moments = moments_of(x, d_out, parameters.tune)
-        finite = np.isfinite(moments.variances().sum())
-    bad = None if finite else first_non_finite_row(x)
-    if bad is not None:
-        raise ValueError(f"training vector {bad} has a non-finite value")
-    return _learn(moments, sample, x.shape[1], d_out, parameters)
+        squared_norms = len(x) * (np.square(moments.mean).sum() + moments.variances().sum())
+    if not squared_norms < LARGEST_NORM**2:  # of all vectors together; so one of them may be too large
+        check_usable(x, "training vector")
+    sample = _empty_sample(d, d_out, parameters)
+    sample.update(x)
+    return _learn(moments, sample, d, d_out, parameters)
 
 
 def _empty_sample(d: int, d_out: int, parameters: Parameters) -> DistinctSample:
-    return DistinctSample(d, sample_size(d, d_out) if parameters.tune else _DESCRIBED, parameters.seed)
+    """Return a sample for what moments do not tell: neighbours, or the variances after random angles."""
+    size = sample_size(d, d_out) if parameters.tune else _DESCRIBED if d_out > d else 0
+    return DistinctSample(d, size, parameters.seed)
 
 
-def _learn(moments: Moments, sample: Sample, d: int, d_out: int, parameters: Parameters) -> Result:
-    if not moments.variances().sum() < _LARGEST_VARIANCE:
-        raise ValueError("training vectors are too large to be rotated in single precision")
+def _learn(moments: Moments, sample: Sample, d: int, d_out: int, parameters: Parameters) -> Model:
+    mean, total = moments.mean.astype(np.float32), float(moments.variances().sum())
+    if d_out <= d and not parameters.tune:
+        rotation, kept = learn(moments, parameters, d_out)
+        return Model.learned(rotation, mean, kept, moments.variances()[kept], total)
     if d_out > d:
         rotation, kept = learn_expansion(moments, parameters)
     else:
         rotation, kept = learn(moments, parameters, d_out)
-        if parameters.tune:
-            n_last = parameters.n_iso + parameters.n_pca
-            vectors = sample.in_random_order()
-            rotation = keep_neighbours(rotation, kept, n_last, vectors, moments.mean, parameters.seed)
-    return Result(rotation, moments.mean.astype(np.float32), kept, sample.vectors()[:_DESCRIBED])
+        n_last = parameters.n_iso + parameters.n_pca
+        rotation = keep_neighbours(rotation, kept, n_last, sample.in_random_order(), moments.mean, parameters.seed)
+    described = SampleMoments(sample.vectors()[:_DESCRIBED], rotation.d)
+    total = float(described.variances().sum())
+    for layer in rotation.layers:
+        described.rotate(*layer)
+    return Model.learned(rotation, mean, kept, described.variances()[kept], total)
 
 
 def sample_of(x: Any, d: int, n_bytes: int, seed: int) -> Vectors:
@@ -133,9 +128,7 @@ def sample_of(x: Any, d: int, n_bytes: int, seed: int) -> Vectors:
     sample = Sample(d, most, seed)
     for number, batch in enumerate(x):
         vectors = as_vectors(batch, d, f"training vectors of batch {number}")
-        bad = first_non_finite_row(vectors)
-        if bad is not None:
-            raise ValueError(f"training vector {bad} of batch {number} has a non-finite value")
+        check_usable(vectors, f"batch {number}: training vector")
         sample.update(vectors)
     return sample.vectors()
 

@@ -120,12 +120,26 @@ void rotate_all(const Plan& plan, Row<V, K>* tile, Prefetch prefetch) {
     }
 }
 
-// Fills the tile from `count` vectors. True if all their values are finite.
+// Squared norms up to here are safe: scaled, rotated, subtracted from each other and squared, all stays finite. A tile of
+// vectors is looked at together, and only one that may hold a larger vector, or one that is not finite, one by one.
+constexpr float kLargestInTile = 0x1p120f;
+constexpr double kLargest = 0x1p121;
+
+std::int64_t first_unusable_row(std::int64_t n, std::int64_t d, const float* x) {
+    for (std::int64_t v = 0; v < n; v++) {
+        double squares = 0;
+        for (std::int64_t i = 0; i < d; i++) squares += static_cast<double>(x[v * d + i]) * x[v * d + i];
+        if (!(squares <= kLargest)) return v;
+    }
+    return -1;
+}
+
+// Fills the tile from `count` vectors. True if they can all be used.
 template <class V, int K>
 bool load_tile(const Plan& plan, int count, const float* x, Row<V, K>* tile) {
     constexpr int L = lanes<V>;
     const std::int64_t d = plan.d_in;
-    V zeros = {};   // for as long as all values are finite
+    V squares = {};
     std::int64_t i = 0;
     if (count == K * L)
         for (; i + kLine <= d; i += kLine)
@@ -140,35 +154,35 @@ bool load_tile(const Plan& plan, int count, const float* x, Row<V, K>* tile) {
                         const float* const from = x + (k * L + v) * d + i + at;
                         r[v] = load_fours<V>(from, from + 4 * d);
                     }
-                    zeros += (r[0] * 0.0f + r[1] * 0.0f) + (r[2] * 0.0f + r[3] * 0.0f);
+                    squares += (r[0] * r[0] + r[1] * r[1]) + (r[2] * r[2] + r[3] * r[3]);
                     for (int v = 0; v < 4; v++) r[v] = (r[v] - centre) * scale;
                     transpose_fours(r);
                     for (int v = 0; v < 4; v++) tile[i + at + v].v[k] = r[v];
                 }
-    float zero = 0;
-    for (int v = 0; v < L; v++) zero += zeros[v];
+    float total = 0;
+    for (int v = 0; v < L; v++) total += squares[v];
     for (; i < d; i++)
         for (int v = 0; v < K * L; v++) {
             const float value = v < count ? x[v * d + i] : 0.0f;
-            zero += value * 0.0f;
+            total += value * value;
             tile[i].v[v / L][v % L] = (value - plan.centre[i]) * plan.scale[i];
         }
     for (; i < plan.n + kSpareRows; i++) tile[i] = {};
-    return zero == 0.0f;
+    return total <= kLargestInTile || first_unusable_row(count, d, x) < 0;
 }
 
 // One vector alone.
 bool load_tile(const Plan& plan, int, const float* x, Row<float, 1>* tile) {
-    float zeros[8] = {};
+    float squares[8] = {};
     std::int64_t i = 0;
     for (; i < plan.d_in; i++) {
-        zeros[i % 8] += x[i] * 0.0f;
+        squares[i % 8] += x[i] * x[i];
         tile[i].v[0] = (x[i] - plan.centre[i]) * plan.scale[i];
     }
     for (; i < plan.n + kSpareRows; i++) tile[i] = {};
-    float zero = 0;
-    for (const float z : zeros) zero += z;
-    return zero == 0.0f;
+    float total = 0;
+    for (const float part : squares) total += part;
+    return total <= kLargestInTile || first_unusable_row(1, plan.d_in, x) < 0;
 }
 
 template <class V, int K>
@@ -222,13 +236,6 @@ void store_values(const Plan& plan, int, const Row<float, 1>* tile, float* y) {
     for (int i = 0; i < plan.d_out; i++) y[i] = tile[plan.output_rows[i]].v[0] + plan.output_offset[i];
 }
 
-std::int64_t first_non_finite_row(std::int64_t n, std::int64_t d, const float* x) {
-    for (std::int64_t v = 0; v < n; v++)
-        for (std::int64_t i = 0; i < d; i++)
-            if (!(x[v * d + i] * 0.0f == 0.0f)) return v;
-    return -1;
-}
-
 template <class V, int K>
 struct Width {
     using TileRow = Row<V, K>;
@@ -271,17 +278,20 @@ std::int64_t encode(const Plan& plan, std::int64_t n, const float* x, std::uint8
         store_signs(plan, count, tile, codes + v * code_size);
         return true;
     });
-    return stopped == n ? -1 : stopped + first_non_finite_row(n - stopped, d, x + stopped * d);
+    return stopped == n ? -1 : stopped + first_unusable_row(n - stopped, d, x + stopped * d);
 }
 
-void apply(const Plan& plan, std::int64_t n, const float* x, float* y, float* buffer) {
+std::int64_t apply(const Plan& plan, std::int64_t n, const float* x, float* y, float* buffer) {
+    std::int64_t unusable = -1;
     for_each_tile(n, [&](auto width, std::int64_t v, int count) {
         auto* tile = reinterpret_cast<typename decltype(width)::TileRow*>(buffer);
-        load_tile(plan, count, x + v * plan.d_in, tile);
+        if (!load_tile(plan, count, x + v * plan.d_in, tile) && unusable < 0)
+            unusable = v + first_unusable_row(count, plan.d_in, x + v * plan.d_in);
         rotate_all(plan, tile, next_tile(plan, n, v, x));
         store_values(plan, count, tile, y + v * plan.d_out);
         return true;
     });
+    return unusable;
 }
 
 // Copies `count` vectors into columns first .. first + count of dimensions n_begin .. n_end.

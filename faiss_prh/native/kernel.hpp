@@ -40,8 +40,9 @@ struct Plan {
 struct Kernel {
     const char* name;
     // `tile` holds tile_floats(n) floats, 64-byte aligned.
+    // Both give the first vector that is not finite or too large, or -1. `encode` may stop there, `apply` does not.
     std::int64_t (*encode)(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* tile);
-    void (*apply)(const Plan& plan, std::int64_t n, const float* x, float* y, float* tile);
+    std::int64_t (*apply)(const Plan& plan, std::int64_t n, const float* x, float* y, float* tile);
 
     void (*rows_fill)(float* rows, std::int64_t n_begin, std::int64_t n_end, std::int64_t n, std::int64_t m,
                         std::int64_t first, std::int64_t count, const float* x);

@@ -117,57 +117,26 @@ class Groups {
     std::int32_t largest_ = 1;
 };
 
-// Calls work(rotation) for the rotations of one layer after another, from the last layer if `backward`.
-template <class Work, class EndLayer>
-void for_rotations(const Layers& layers, bool backward, const Work& work, const EndLayer& end_layer) {
-    for (int step = 0; step < layers.n_layers; step++) {
-        const int layer = backward ? layers.n_layers - 1 - step : step;
-        for (std::int64_t r = layer ? layers.ends[layer - 1] : 0; r < layers.ends[layer]; r++) work(r);
-        end_layer();
-    }
-}
-
-// Which rotations turn something that is not zero, and that an output depends on.
-std::vector<bool> useful_rotations(std::int32_t n, const Layers& layers, bool inverse,
-                                   const std::vector<std::int32_t>& inputs, const std::vector<std::int32_t>& outputs) {
-    std::vector<bool> useful(layers.n_layers ? layers.ends[layers.n_layers - 1] : 0), wanted(n), filled(n);
-    for (const std::int32_t k : outputs) wanted[k] = true;
-    for (const std::int32_t k : inputs) filled[k] = true;
-    const auto no_end = [] {};
-    for_rotations(layers, !inverse, [&](std::int64_t r) {
-        if (layers.theta[r] == 0.0f || !(wanted[layers.i[r]] || wanted[layers.j[r]])) return;
-        useful[r] = wanted[layers.i[r]] = wanted[layers.j[r]] = true;
-    }, no_end);
-    for_rotations(layers, inverse, [&](std::int64_t r) {
-        if (!useful[r]) return;
-        useful[r] = filled[layers.i[r]] || filled[layers.j[r]];
-        if (useful[r]) filled[layers.i[r]] = filled[layers.j[r]] = true;
-    }, no_end);
-    return useful;
-}
-
-// The useful layers as rotations of rows. A rotation by more than 45 degrees is one by less with its outputs exchanged,
+// The layers as rotations of rows. A rotation by more than 45 degrees is one by less with its outputs exchanged,
 // which costs nothing: row_of[k] tells where dimension k is found in the end.
-std::vector<Layer> rotations_of_rows(const Layers& layers, bool inverse, const std::vector<bool>& useful,
-                                     std::vector<std::int32_t>& row_of) {
+std::vector<Layer> rotations_of_rows(const Layers& layers, bool inverse, std::vector<std::int32_t>& row_of) {
     std::vector<Layer> turned;
-    Layer rotations;
-    const auto end_layer = [&] {
-        if (!rotations.empty()) turned.push_back(std::move(rotations));
-        rotations.clear();
-    };
-    for_rotations(layers, inverse, [&](std::int64_t r) {
-        if (!useful[r]) return;
-        const double theta = inverse ? -layers.theta[r] : layers.theta[r];
-        const double cosine = std::cos(theta), sine = std::sin(theta);
-        std::int32_t &i = row_of[layers.i[r]], &j = row_of[layers.j[r]];
-        if (std::abs(cosine) >= std::abs(sine)) {
-            rotations.push_back({i, j, cosine, -sine, sine, cosine, nullptr});
-        } else {
-            rotations.push_back({i, j, sine, cosine, cosine, -sine, nullptr});
-            std::swap(i, j);
+    for (int step = 0; step < layers.n_layers; step++) {
+        const int layer = inverse ? layers.n_layers - 1 - step : step;
+        Layer rotations;
+        for (std::int64_t r = layer ? layers.ends[layer - 1] : 0; r < layers.ends[layer]; r++) {
+            const double theta = inverse ? -layers.theta[r] : layers.theta[r];
+            const double cosine = std::cos(theta), sine = std::sin(theta);
+            std::int32_t &i = row_of[layers.i[r]], &j = row_of[layers.j[r]];
+            if (std::abs(cosine) >= std::abs(sine)) {
+                rotations.push_back({i, j, cosine, -sine, sine, cosine, nullptr});
+            } else {
+                rotations.push_back({i, j, sine, cosine, cosine, -sine, nullptr});
+                std::swap(i, j);
+            }
         }
-    }, end_layer);
+        if (!rotations.empty()) turned.push_back(std::move(rotations));
+    }
     return turned;
 }
 
@@ -184,19 +153,21 @@ std::vector<double> write_coefficients(std::int32_t d, const std::vector<Layer>&
         }
     std::vector<double> factor(d);
     for (std::int32_t r = 0; r < d; r++) factor[r] = 1.0 / product[r];
-    // Far from the ends of single precision, for values of any size.
-    const auto checked = [](double value) {
-        constexpr double kLargest = 1e32;
-        if (!(std::abs(value) <= kLargest)) throw std::range_error("so many rotations leave single precision");
+    const auto checked = [](double value, double most) {
+        if (!(std::abs(value) <= most)) throw std::range_error("so many rotations leave single precision");
         return value;
     };
-    for (const double p : product) checked(p), checked(1.0 / p);
+    // What the kernels take as input, scaled by this, stays in single precision.
+    constexpr double kMostScale = 1e18, kMostCoefficient = 1e32;
+    for (const double p : product) checked(p, kMostScale), checked(1.0 / p, kMostScale);
     for (const Layer& layer : layers)
         for (const Rotation& r : layer) {
             const double determinant = r.uu * r.ww - r.uw * r.wu;
-            r.coefficients[0] = static_cast<float>(checked(r.wu / r.ww * factor[r.u] / factor[r.w]));
+            r.coefficients[0] =
+                    static_cast<float>(checked(r.wu / r.ww * factor[r.u] / factor[r.w], kMostCoefficient));
             factor[r.w] *= r.ww;
-            r.coefficients[1] = static_cast<float>(checked(r.uw / determinant * factor[r.w] / factor[r.u]));
+            r.coefficients[1] =
+                    static_cast<float>(checked(r.uw / determinant * factor[r.w] / factor[r.u], kMostCoefficient));
             factor[r.u] *= determinant / r.ww;
         }
     return product;
@@ -213,8 +184,7 @@ BuiltPlan::BuiltPlan(int n, const Layers& layers, bool inverse, const std::vecto
     for (const std::int32_t dimension : inputs) row_of[dimension] = row++;
     for (std::int32_t& of : row_of)
         if (of < 0) of = row++;
-    const std::vector<bool> useful = useful_rotations(n, layers, inverse, inputs, outputs);
-    std::vector<Layer> turned = rotations_of_rows(layers, inverse, useful, row_of);
+    std::vector<Layer> turned = rotations_of_rows(layers, inverse, row_of);
     for (const std::int32_t dimension : outputs) output_rows_.push_back(row_of[dimension]);
     if (turned.size() % 2) turned.emplace_back();
 

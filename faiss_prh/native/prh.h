@@ -33,12 +33,14 @@ PRH_API const char* prh_transform_set(PrhTransform* transform, int n, int n_laye
                                       const std::int32_t* i, const std::int32_t* j, const float* theta,
                                       const float* mean, const std::int32_t* kept);
 
-// Writes n codes of ceil(d / 8) bytes. Returns -1 for success, the first row with a non-finite value, or -2 for failure.
+// These return -1 for success, -2 for failure (see prh_last_failure), or the first row that is not finite or too large:
+// the square of a norm must stay below 2^121, or distances would overflow. `encode` writes no code of that row and may
+// write none after it; `apply` and `reverse` write all rows. A code has ceil(d_out / 8) bytes.
 PRH_API std::int64_t prh_transform_encode(const PrhTransform* transform, std::int64_t n, const float* x,
                                           std::uint8_t* codes);
+PRH_API std::int64_t prh_transform_apply(const PrhTransform* transform, std::int64_t n, const float* x, float* y);
+PRH_API std::int64_t prh_transform_reverse(const PrhTransform* transform, std::int64_t n, const float* y, float* x);
 PRH_API const char* prh_last_failure();
-PRH_API const char* prh_transform_apply(const PrhTransform* transform, std::int64_t n, const float* x, float* y);
-PRH_API const char* prh_transform_reverse(const PrhTransform* transform, std::int64_t n, const float* y, float* x);
 
 // The inner loops of learning, on a sample kept dimension-major: n rows of m values.
 PRH_API const char* prh_rows_fill(float* rows, std::int64_t n, std::int64_t m, std::int64_t first,

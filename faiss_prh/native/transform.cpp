@@ -19,6 +19,8 @@ namespace {
 // As many rotations of one vector make a chunk of work that is worth a thread.
 constexpr std::int64_t kChunkRotations = 1 << 20;
 
+constexpr char kNotTrained[] = "PRHTransform is not trained";
+
 struct Free {
     void operator()(float* buffer) const { std::free(buffer); }
 };
@@ -55,34 +57,35 @@ struct Model {
                 theta == other.theta && mean == other.mean;
     }
 
-    // Calls work(begin, end, tile) on chunks of 0 .. n.
+    // Calls work(begin, end, tile) on chunks of the vectors 0 .. n. Gives the first that one of the calls gives, or -1.
     template <class Work>
-    void for_chunks(std::int64_t n, const Work& work) const {
+    std::int64_t first_unusable(std::int64_t n, const Work& work) const {
         const std::int64_t n_tiles = kChunkRotations / (n_rotations() + this->n) / kTile + 1;
+        std::atomic<std::int64_t> first{n};
         parallel_for(n, n_tiles * kTile, [&] {
-            return [&, tile = new_tile(this->n)](std::int64_t begin, std::int64_t end) { work(begin, end, tile.get()); };
+            return [&, tile = new_tile(this->n)](std::int64_t begin, std::int64_t end) {
+                const std::int64_t found = work(begin, end, tile.get());
+                if (found < 0) return;
+                std::int64_t known = first;
+                while (begin + found < known && !first.compare_exchange_weak(known, begin + found)) {}
+            };
         });
+        return first == n ? -1 : first.load();
     }
 
-    void apply(const BuiltPlan& plan, std::int64_t n, const float* from, float* to) const {
+    std::int64_t apply(const BuiltPlan& plan, std::int64_t n, const float* from, float* to) const {
         const Plan view = plan.view();
-        for_chunks(n, [&](std::int64_t begin, std::int64_t end, float* tile) {
-            kernel().apply(view, end - begin, from + begin * view.d_in, to + begin * view.d_out, tile);
+        return first_unusable(n, [&](std::int64_t begin, std::int64_t end, float* tile) {
+            return kernel().apply(view, end - begin, from + begin * view.d_in, to + begin * view.d_out, tile);
         });
     }
 
     std::int64_t encode(std::int64_t n, const float* x, std::uint8_t* codes) const {
         const Plan view = forward.view();
         const std::int64_t code_size = (view.d_out + 7) / 8;
-        std::atomic<std::int64_t> first_bad{n};
-        for_chunks(n, [&](std::int64_t begin, std::int64_t end, float* tile) {
-            const std::int64_t bad =
-                    kernel().encode(view, end - begin, x + begin * view.d_in, codes + begin * code_size, tile);
-            if (bad < 0) return;
-            std::int64_t known = first_bad;
-            while (begin + bad < known && !first_bad.compare_exchange_weak(known, begin + bad)) {}
+        return first_unusable(n, [&](std::int64_t begin, std::int64_t end, float* tile) {
+            return kernel().encode(view, end - begin, x + begin * view.d_in, codes + begin * code_size, tile);
         });
-        return first_bad == n ? -1 : first_bad.load();
     }
 };
 
@@ -125,11 +128,14 @@ class Transform final : public faiss::VectorTransform {
     class Learned : public Published<Model>::Reading {
       public:
         explicit Learned(const Published<Model>& model) : Reading(model) {
-            if (!*this) throw std::runtime_error("PRHTransform is not trained");
+            if (!*this) throw std::runtime_error(kNotTrained);
         }
     };
 
-    Learned learned() const { return Learned(model_); }
+    Learned learned() const {
+        if (!has_learned()) throw std::runtime_error(kNotTrained);   // also if there was a model once
+        return Learned(model_);
+    }
 
   private:
     bool has_learned() const { return __atomic_load_n(&is_trained, __ATOMIC_ACQUIRE); }
@@ -165,11 +171,20 @@ std::int64_t prh_transform_encode(const PrhTransform* transform, std::int64_t n,
     return result;
 }
 
-
-const char* prh_transform_apply(const PrhTransform* transform, std::int64_t n, const float* x, float* y) {
-    return prh::caught([&] { prh::as_transform(transform).apply_noalloc(n, x, y); });
+std::int64_t prh_transform_apply(const PrhTransform* transform, std::int64_t n, const float* x, float* y) {
+    std::int64_t result = -2;
+    prh::caught([&] {
+        const prh::Transform::Learned model = prh::as_transform(transform).learned();
+        result = model->apply(model->forward, n, x, y);
+    });
+    return result;
 }
 
-const char* prh_transform_reverse(const PrhTransform* transform, std::int64_t n, const float* y, float* x) {
-    return prh::caught([&] { prh::as_transform(transform).reverse_transform(n, y, x); });
+std::int64_t prh_transform_reverse(const PrhTransform* transform, std::int64_t n, const float* y, float* x) {
+    std::int64_t result = -2;
+    prh::caught([&] {
+        const prh::Transform::Learned model = prh::as_transform(transform).learned();
+        result = model->apply(model->inverse, n, y, x);
+    });
+    return result;
 }

@@ -19,11 +19,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 _MAGIC = b"PRHINDEX"
-_VERSION = 1
+_VERSION = 2
 _HEADER = struct.Struct("<8sH")
 _CHUNK = struct.Struct("<II")
 _CHUNK_BYTES = 1 << 20
 _LARGEST_CHUNK = 1 << 24
+
+
+class IndexFileError(ValueError):
+    """A file that cannot be read as an index; the message says all there is to say."""
 
 
 class ChunkWriter:
@@ -36,7 +40,7 @@ class ChunkWriter:
         self._checksum = zlib.crc32(header)
         _write_all(file, header)
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Write some bytes."""
         self._buffer += data
         while len(self._buffer) >= _CHUNK_BYTES:
@@ -62,10 +66,10 @@ class ChunkReader:
         self._file = file
         header = _read_up_to(file, _HEADER.size)
         if len(header) < _HEADER.size or not header.startswith(_MAGIC):
-            raise ValueError("this is not an index file of faiss-prh")
+            raise IndexFileError(f"this is not an index file of faiss-prh{_hint(header)}")
         _, version = _HEADER.unpack(header)
         if version != _VERSION:
-            raise ValueError(f"an index file of format version {version}; this release reads version {_VERSION}")
+            raise IndexFileError(f"an index file of format version {version}; this release reads version {_VERSION}")
         self._checksum = zlib.crc32(header)
         self._chunk = memoryview(b"")
         self._end = _end_of(file)
@@ -81,7 +85,7 @@ class ChunkReader:
             if not self._chunk:
                 self._chunk = memoryview(self._read_chunk())
                 if not self._chunk:
-                    raise ValueError("a damaged index file: it ends too early")
+                    raise IndexFileError("a damaged index file: it ends too early")
             parts.append(self._chunk[:size])
             self._chunk = self._chunk[len(parts[-1]) :]
             size -= len(parts[-1])
@@ -90,21 +94,21 @@ class ChunkReader:
     def finish(self) -> None:
         """Check that this is the end."""
         if self._chunk or self._read_chunk():
-            raise ValueError("a damaged index file: it goes on too long")
+            raise IndexFileError("a damaged index file: it goes on too long")
 
     def _read_chunk(self) -> bytes:
         frame = _read_up_to(self._file, _CHUNK.size)
         if len(frame) < _CHUNK.size:
-            raise ValueError("a truncated index file")
+            raise IndexFileError("a truncated index file")
         size, checksum = _CHUNK.unpack(frame)
         if size > _LARGEST_CHUNK:
-            raise ValueError("a damaged index file: a chunk is too large")
+            raise IndexFileError("a damaged index file: a chunk is too large")
         data = _read_up_to(self._file, size)
         if len(data) < size:
-            raise ValueError("a truncated index file")
+            raise IndexFileError("a truncated index file")
         self._checksum = zlib.crc32(data, self._checksum)
         if self._checksum != checksum:
-            raise ValueError("a damaged index file: a checksum does not match")
+            raise IndexFileError("a damaged index file: a checksum does not match")
         return data
 
 
@@ -126,14 +130,27 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(place)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename == str(temporary):  # a name that its user has never seen
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from None
         raise
     folder = os.open(place.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _hint(header: bytes) -> str:
+    """Return what else a file may be."""
+    if header.startswith(b"FAISSPRH"):
+        return ": it is a PRHTransform, for PRHTransform.from_bytes"
+    if header[:2] == b"IB":
+        return ": it looks like one of Faiss's own, for faiss.read_index_binary"
+    if header[:1] == b"I" and header[:4].isalnum():
+        return ": it looks like one of Faiss's own, for faiss.read_index"
+    return ""
 
 
 def _end_of(file: BinaryIO) -> int | None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import copyreg
 import io
 import os
+from contextlib import nullcontext
 from typing import Any, BinaryIO
 
 from ..index.asymmetric import IndexBinaryAsymmetric
 from ..index.pretransform import IndexBinaryPreTransform
 from ..index.refine import IndexBinaryRefine
-from .container import ChunkReader, ChunkWriter, replacing
-from .records import INDEXES, RecordReader, RecordWriter
+from .container import ChunkReader, ChunkWriter, IndexFileError, replacing
+from .limits import Flaw
+from .records import RecordReader, RecordWriter
+from .tree import INDEXES, READERS, write_thing
 
 Destination = str | os.PathLike[str] | BinaryIO
 
@@ -47,7 +50,12 @@ def write_index(index: Any, destination: Destination) -> None:
     if not hasattr(destination, "write"):
         raise TypeError(f"a path or a binary file object is needed, not {type(destination).__name__}")
     writer = ChunkWriter(destination)
-    RecordWriter(writer).write(index)
+    try:
+        # So that no other thread changes it meanwhile. Faiss's own indexes have no such lock.
+        with index._lock if isinstance(index, IndexBinaryPreTransform) else nullcontext():
+            RecordWriter(writer, write_thing).write(index)
+    except Flaw as flaw:
+        raise ValueError(f"this {type(index).__name__} cannot be written: {flaw}") from None
     writer.finish()
 
 
@@ -77,15 +85,17 @@ def read_index(source: Destination, *, trusted: bool = False) -> Any:
         with open(source, "rb") as file:
             index = read_index(file, trusted=trusted)
             if file.read(1):
-                raise ValueError("a damaged index file: it goes on too long")
+                raise IndexFileError("a damaged index file: it goes on too long")
             return index
     if not hasattr(source, "read"):
         raise TypeError(f"a path or a binary file object is needed, not {type(source).__name__}")
     reader = ChunkReader(source)
     try:
-        index = RecordReader(reader, trusted).read(INDEXES)
-    except (RuntimeError, TypeError, KeyError, AttributeError, OverflowError) as error:
-        raise ValueError(f"a damaged index file: {error}") from error
+        index = RecordReader(reader, READERS, trusted).read(INDEXES)
+    except IndexFileError:
+        raise
+    except (ValueError, TypeError, RuntimeError, RecursionError) as error:
+        raise IndexFileError(f"a damaged index file: {error}") from error
     reader.finish()
     return index
 

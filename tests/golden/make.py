@@ -2,7 +2,7 @@
 Write the golden files of the current format version: python tests/golden/make.py.
 
 Never overwrite files of a version that was released. The queries are base vectors, which are far apart: no rounding
-changes the results. transform-v1.bytes is what stands in v1-flat.prh: this release writes version 2 only.
+changes the results.
 """
 
 import sys
@@ -15,12 +15,12 @@ import faiss_prh
 
 FOLDER = Path(__file__).parent
 DESCRIPTIONS = {
-    "v1-flat": "PRH,BFlat",
-    "v1-ivf-asymmetric": "PRH,BIVF4,RAsym",
-    "v1-hnsw-chain": "PCA12,L2norm,PRH,BHNSW8",
-    "v1-ids-refine": "IDMap2,PRH,BIVF4,Refine(SQ8)",
-    "v1-hash": "ITQ16,BHash6",
-    "v1-stock": "IDMap2,PRH,IVF4,Flat,RFlat",
+    "v2-flat": "PRH,BFlat",
+    "v2-ivf-asymmetric": "PRH,BIVF4,RAsym",
+    "v2-hnsw-chain": "PCA12,L2norm,PRH,BHNSW8",
+    "v2-ids-refine": "IDMap2,PRH,BIVF4,Refine(SQ8)",
+    "v2-hash": "ITQ16,BHash2x6",
+    "v2-stock": "IDMap2,PRH,IVF4,Flat,RFlat",
 }
 
 
@@ -48,7 +48,7 @@ def make_codes() -> None:
 
     prh = faiss_prh.PRHTransform(40, 27)
     prh.train(formula_vectors(500, 40))
-    (FOLDER / "transform-v2.bytes").write_bytes(prh.to_bytes())
+    (FOLDER / "transform-v3.bytes").write_bytes(prh.to_bytes())
     for path in FOLDER.glob("transform-*.bytes"):
         transform = faiss_prh.PRHTransform.from_bytes(path.read_bytes())
         np.save(path.with_suffix(".npy"), transform.encode(formula_vectors(100, transform.d_in, start=500)))
@@ -56,8 +56,8 @@ def make_codes() -> None:
     x = formula_vectors(100, 40, start=500)
     index.add(x)
     D, I = index.search(x[::20], 1)
-    faiss_prh.write_index(index, FOLDER / "v1-transform-v2.prh")
-    np.savez(FOLDER / "v1-transform-v2.npz", xq=x[::20], D=D, I=I)
+    faiss_prh.write_index(index, FOLDER / "v2-transform-v3.prh")
+    np.savez(FOLDER / "v2-transform-v3.npz", xq=x[::20], D=D, I=I)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,9 @@ __attribute__((format(printf, 2, 3))) void check(bool good, const char* format, 
 void succeed(const char* failure) {
     check(!failure, "failed: %s", failure ? failure : "");
 }
+void succeed(std::int64_t unusable_row) {
+    check(unusable_row == -1, "failed at row %lld", static_cast<long long>(unusable_row));
+}
 
 int one_thread() {
     return 1;
@@ -175,11 +178,18 @@ void check_rotation(int d_in, int d_out, int n_layers) {
                 check(bit(codes, v, d_out, k) == (k < d_out && y[v * d_out + k] >= 0),
                       "encode: %d to %d dimensions, %d vectors: bit %d of vector %d", d_in, d_out, n, k, v);
         }
+        Floats large = x;
+        for (int v = 0; v < n; v++) large[v * d_in] = 1e18f;
+        succeed(prh_transform_encode(transform, n, large.data(), codes.data()));
         for (int bad = 0; bad < n; bad += 5) {
             Floats broken = x;
-            broken[(bad + 1) * d_in - 1] = bad % 2 ? std::numeric_limits<float>::infinity() : std::nanf("");
-            check(prh_transform_encode(transform, n, broken.data(), codes.data()) == bad,
-                  "encode: %d dimensions, %d vectors: vector %d is not finite", d_in, n, bad);
+            for (const float value : {std::numeric_limits<float>::infinity(), std::nanf(""), 3e38f, -2e18f}) {
+                broken[(bad + 1) * d_in - 1] = value;
+                check(prh_transform_encode(transform, n, broken.data(), codes.data()) == bad,
+                      "encode: %d dimensions, %d vectors: vector %d cannot be used", d_in, n, bad);
+                check(prh_transform_apply(transform, n, broken.data(), y.data()) == bad,
+                      "apply: %d dimensions, %d vectors: vector %d cannot be used", d_in, n, bad);
+            }
         }
     }
 }
@@ -318,8 +328,8 @@ void check_failures() {
     const Floats x(3);
     Floats y(3);
     Bytes codes(1);
-    const char* const failure = prh_transform_apply(untrained, 1, x.data(), y.data());
-    check(failure && std::strstr(failure, "not trained"), "apply of an untrained transform");
+    check(prh_transform_apply(untrained, 1, x.data(), y.data()) == -2, "apply of an untrained transform");
+    check(std::strstr(prh_last_failure(), "not trained"), "the message of apply");
     check(prh_transform_encode(untrained, 1, x.data(), codes.data()) == -2, "encode of an untrained transform");
     check(std::strstr(prh_last_failure(), "not trained"), "the message of encode");
     check(prh_use_simd_level("none"), "an unknown SIMD level");
