@@ -55,16 +55,22 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, module in COMMANDS.items():
         command = commands.add_parser(name, help=module.__doc__)
-        command.add_argument("--quick", action="store_true", help="small sizes: to see that it runs, not to quote")
+        command.add_argument(
+            "--quick", action="store_true", help="small sizes, to see that it runs; figures not to quote"
+        )
         command.set_defaults(data=None, output=None)
         if name not in MAKE_THEIR_DATA:
-            command.add_argument("--data", type=Path, metavar="PATH", help="a folder or file with data sets")
+            command.add_argument(
+                "--data", type=Path, metavar="PATH", help="a folder or file with data sets, instead of made-up data"
+            )
         if name not in ONLY_PRINT:
-            command.add_argument("--output", type=Path, metavar="DIR", help="where to write figures as JSON and SVG")
+            command.add_argument(
+                "--output", type=Path, metavar="DIR", help="a folder to write the figures to, as JSON and SVG"
+            )
     for name, trial in TRIALS.items():
         trial.add_arguments(commands.add_parser(name, help=trial.__doc__))
-    again = commands.add_parser("redraw", help="Draw the pictures of a folder again from the JSON in it.")
-    again.add_argument("folder", type=Path, metavar="DIR", help="where another command left its --output")
+    again = commands.add_parser("redraw", help="Draw the pictures in a folder again, from the JSON there.")
+    again.add_argument("folder", type=Path, metavar="DIR", help="the --output of other commands")
     arguments = parser.parse_args()
     if arguments.command in TRIALS:
         TRIALS[arguments.command].run(arguments)

@@ -17,7 +17,7 @@ from bench.timing import interleaved, thread_counts, threads
 
 SEEDS, HIGH_SEEDS = 3, 2
 HIGH = HIGH_DIMENSION
-"""Dimensions from which on dense methods are left out, unless they make few bits."""
+"""From this dimension on, dense methods are left out unless they make few bits."""
 MOST_ITQ_BITS = 1000
 MOST_TRAIN = 10_000
 EXPANSIONS = ((128, 512), (384, 1024))
@@ -27,8 +27,8 @@ ENCODE_TARGETS = {(784, 256): 2.5, (784, 128): 1.5, (1536, 512): 4, (25600, 1024
 LEARNING_TARGETS = {(784, 256, 10_000): 10, (25600, 1024, 1000): 120, (25600, 1024, 20_000): 300}
 BELOW_FAISS, BELOW_PUBLISHED, OVER_RANDOM = 0.01, 0.05, 1.5
 FAISS, PUBLISHED, SPARSE = "PCA + ITQ, Faiss's", "PCA + ITQ, published", "random sparse"
-UNTUNED, BEHIND_PCA = "PRH(l,l,0)", "PCA + PRH"
-LABELS = {UNTUNED: "PRH without tuning", BEHIND_PCA: "PRH behind dense PCA"}
+UNTUNED, AFTER_PCA = "PRH(l,l,0)", "PCA + PRH"
+LABELS = {UNTUNED: "PRH without tuning", AFTER_PCA: "PRH after dense PCA"}
 """Other names in the picture than in the tables."""
 
 Cells = dict[str, dict[str, Any]]
@@ -68,7 +68,7 @@ def datasets_of(options: Options) -> list[Dataset]:
 
 
 def bits_of(dataset: Dataset, quick: bool) -> list[int]:
-    """Return some numbers of bits up to the dimension."""
+    """Return the numbers of bits to try, up to the dimension."""
     few = (256, 1024, 4096) if dataset.d >= HIGH else (32, 64, 128, 256)
     return [bits for bits in few[: 1 if quick else None] if bits < dataset.d] + [dataset.d]
 
@@ -93,17 +93,17 @@ def makers(dataset: Dataset, bits: int) -> Makers:
     made: Makers = {"PRH": lambda seed: PRH(d, bits, seed=seed)}
     made[UNTUNED] = lambda seed: PRH(d, bits, n_iso=n, n_pca=n, seed=seed)
     if d < HIGH or bits <= MOST_ITQ_BITS:
-        made[FAISS] = lambda seed: _behind_pca(dataset, bits, FaissITQ(bits))
-        made[PUBLISHED] = lambda seed: _behind_pca(dataset, bits, ITQ(bits, seed))
+        made[FAISS] = lambda seed: _after_pca(dataset, bits, FaissITQ(bits))
+        made[PUBLISHED] = lambda seed: _after_pca(dataset, bits, ITQ(bits, seed))
         if bits < d:
-            made[BEHIND_PCA] = lambda seed: Reduced(d, bits, PRH(bits, seed=seed))
+            made[AFTER_PCA] = lambda seed: Reduced(d, bits, PRH(bits, seed=seed))
     if d >= HIGH:
         made[SPARSE] = lambda seed: RandomSparse(d, bits, seed)
     return made
 
 
-def _behind_pca(dataset: Dataset, bits: int, itq: Encoder) -> Encoder:
-    """Return ITQ behind Faiss's PCA, which needs no covariance matrix if the vectors are fewer than dimensions."""
+def _after_pca(dataset: Dataset, bits: int, itq: Encoder) -> Encoder:
+    """Return ITQ, after Faiss's PCA at high dimension: that needs no covariance matrix if vectors are few."""
     return Reduced(dataset.d, bits, itq) if dataset.d >= HIGH else itq
 
 
@@ -148,8 +148,8 @@ def print_recalls(dataset: Dataset, at_bits: dict[int, Cells]) -> None:
 
 
 def print_bars(results: dict[str, dict[int, Cells]]) -> None:
-    """Print how PRH's default stands to the rivals in 10-recall@100."""
-    print("\nPRH's default in 10-recall@100 against the rivals at the same bits.\n")
+    """Print PRH's 10-recall@100, with its defaults, against the rivals'."""
+    print("\n10-recall@100 of PRH with its defaults, against the rivals at the same number of bits.\n")
     rows, relative = [], []
     for name, at_bits in results.items():
         for bits, cells in at_bits.items():
@@ -224,7 +224,7 @@ def _prh(d: int, bits: int, seed: int) -> PRH:
 
 
 def print_encoding(quick: bool) -> dict[str, Any]:
-    """Print how long codes take beside a dense product of the same size, centring and packing included."""
+    """Print how long encoding takes beside a dense product of the same size, with centring and packing."""
     found, rows = {}, []
     targets = {(96, 32): None} if quick else ENCODE_TARGETS
     for (d, bits), target in targets.items():
@@ -243,13 +243,13 @@ def print_encoding(quick: bool) -> dict[str, Any]:
             found[f"{d} to {bits}, {n_threads} threads"] = each
             ratio = versus(each["dense"] / each["PRH"], target)
             rows.append([f"{d} → {bits}", str(n_threads), *(f"{us:.2f}" for us in each.values()), ratio])
-    print("\nCodes, µs a vector, beside a dense product (sgemm), centring and packing the same bits.\n")
+    print("\nEncoding, µs a vector, beside a dense product (sgemm) with centring and packing of the same bits.\n")
     print_table(["", "threads", "PRH", "dense", "dense /"], rows)
     return found
 
 
 def print_learning(quick: bool) -> dict[str, float]:
-    """Print how long learning takes where vectors are long or many."""
+    """Print how long learning takes on long vectors and on many."""
     found, rows = {}, []
     for (d, bits, m), most in ({(96, 32, 1000): None} if quick else LEARNING_TARGETS).items():
         rng = np.random.default_rng(0)

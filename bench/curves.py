@@ -19,7 +19,7 @@ PANELS = 3  # side by side
 
 @dataclass
 class Curve:
-    """Recalls (seeds, cuts) of one encoder, and the bits that it was to have, if that was said."""
+    """Recalls (seeds, cuts) of one encoder, and the number of bits wanted from it, if any was."""
 
     bits: int
     recalls: np.ndarray
@@ -31,7 +31,7 @@ class Curve:
         return self.recalls[:, int(np.flatnonzero(cut == CUTS)[0])]
 
     def shown(self, cut: int) -> str:
-        """Return the mean over the seeds and half their range, where not all vectors are among R."""
+        """Return the mean over the seeds and half their range, or a dash if `cut` takes in all vectors."""
         return NO_FIGURE if cut >= self.n_base else f"{self.at(cut).mean():.3f} ± {np.ptp(self.at(cut)) / 2:.3f}"
 
     @property
@@ -39,7 +39,7 @@ class Curve:
         return self.wanted_bits in (None, self.bits)
 
     def label(self, name: str) -> str:
-        """Return the name of the method, with its bits if they are not those wanted."""
+        """Return the name of the method, and its number of bits if another was wanted."""
         return name if self.has_wanted_bits else f"{name}, {self.bits} bits"
 
     def as_json(self, name: str) -> dict[str, Any]:
@@ -49,9 +49,9 @@ class Curve:
 
 def measure(datasets: Iterable[Dataset], makers: Makers, title: str, bits: int | None = None) -> dict[str, Curve]:
     """
-    Return the curve of each encoder, for one seed a data set.
+    Return the curve of each encoder, with the n-th seed on the n-th data set.
 
-    Where the data set stays the same, what draws nothing at random is measured once.
+    While the data set stays the same, encoders that draw nothing at random are measured only once.
     """
     curves: dict[str, Curve] = {}
     before, truth = None, np.empty(0)
@@ -73,7 +73,7 @@ def measure(datasets: Iterable[Dataset], makers: Makers, title: str, bits: int |
 
 
 def print_curves(title: str, curves: dict[str, Curve]) -> None:
-    """Print the recalls at some cuts, and mark the methods with another number of bits than wanted."""
+    """Print the recalls at some cuts, and mark methods whose number of bits is not the one wanted."""
     print(f"\n{title}")
     print(f"Share of the {NEIGHBOURS} nearest among the R nearest codes; mean ± half the range of the seeds.\n")
     rows = []
@@ -85,12 +85,12 @@ def print_curves(title: str, curves: dict[str, Curve]) -> None:
 
 @dataclass
 class Row:
-    """Panels side by side: the same data, other encoders."""
+    """Panels side by side: different encoders on the same data."""
 
     title: str
     datasets: Callable[[], Iterable[Dataset]]  # one for each seed
     panels: dict[str, Makers]
-    bits: dict[str, int]  # that all encoders of a panel are to have
+    bits: dict[str, int]  # wanted from the encoders of a panel
 
 
 def measure_rows(rows: list[Row]) -> dict[str, dict[str, Curve]]:

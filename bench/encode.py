@@ -14,7 +14,7 @@ from bench.report import Options, print_table, versus
 from bench.timing import interleaved, thread_counts, threads
 from faiss_prh import PRHTransform
 
-# Dimension: at least this many times faster than ITQ, Hadamard and BPBC, and at most so many times a copy.
+# By dimension: how many times as fast as ITQ, Hadamard and BPBC at least, and how many times as long as a copy at most.
 TARGETS: dict[int, dict[str, float]] = {
     128: {"ITQ": 8, "Hadamard": 10, "copy": 1.5},
     384: {"ITQ": 15, "Hadamard": 10, "copy": 1.5},
@@ -47,7 +47,7 @@ def packed(y: np.ndarray) -> np.ndarray:
 
 
 def random_itq(d: int) -> faiss.ITQTransform:
-    """An ITQ with a random rotation: it costs the same to apply as a learned one, and no hours of training."""
+    """Return an ITQ with a random rotation, which costs as much to apply as a learned one, without the training."""
     itq = faiss.ITQTransform(d, d, False)
     rotation = faiss.RandomRotationMatrix(d, d)
     rotation.init(5)
@@ -59,7 +59,7 @@ def random_itq(d: int) -> faiss.ITQTransform:
 
 
 def bpbc_encoder(d: int, rng: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
-    """A bilinear encoder with d1 = 128: two small rotations of the vector folded into a matrix."""
+    """Return a bilinear encoder with d1 = 128: two small rotations of the vector folded into a matrix."""
     d1, d2 = 128, d // 128
     left, right = (np.linalg.qr(rng.normal(size=(k, k)))[0].astype(np.float32) for k in (d1, d2))
     mean = np.zeros(d, np.float32)
@@ -108,7 +108,7 @@ def run(options: Options) -> None:
 def measure_batches(
     values: int, repeats: int, threads_tried: list[int], *, has_targets: bool
 ) -> dict[int, dict[int, dict[str, float]]]:
-    """Measure and print batches of so many values; return µs a vector by threads, dimension and method."""
+    """Measure and print encoding in batches of `values` floats; return µs a vector by threads, dimension and method."""
     rng = np.random.default_rng(0)
     print("Codes of a batch, µs a vector. PRH: ⌈log2 d⌉ isotropic layers; default: PRHTransform's defaults.")
     print("Ratios are of PRH: times faster than a rival (≥), or times as long as the copy (≤).\n")
@@ -163,7 +163,7 @@ def print_one_vector(quick: bool) -> None:
 
 
 def plot(results: dict[str, Any]) -> Figure:
-    """Draw the time of the fewest threads against the dimension."""
+    """Draw encoding time against dimension, for the smallest number of threads measured."""
     n_threads, at_dimension = min(results.items(), key=lambda item: int(item[0]))
     figure, (panel,) = panels(1, 1, 3.8)
     looks = styles(LABELS.values())

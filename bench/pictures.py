@@ -1,4 +1,4 @@
-"""The pictures of the README: encoding time, recall against bits, and recall against speed, in ten minutes."""
+"""The three pictures of the README: encoding time, recall against bits, recall against speed; some ten minutes."""
 
 from bench import bits, encode, search
 from bench.datasets import HIGH_DIMENSION, Dataset, clustered, load_suitable, synthetic
@@ -17,7 +17,7 @@ def run(options: Options) -> None:
 
 
 def few_dimensional(options: Options) -> list[Dataset]:
-    """Return the data sets for `bits` on which dense methods learn in minutes."""
+    """Return the data sets for `bits` whose dimension lets dense methods learn in minutes."""
     if options.data is not None:
         wanted = f"of fewer than {HIGH_DIMENSION} dimensions"
         found = load_suitable(options.data, wanted, lambda dataset: dataset.d < HIGH_DIMENSION)

@@ -1,4 +1,4 @@
-"""One look for all pictures: ours thick, dark and solid; rivals thin, grey and broken. Both differ in grey as well."""
+"""One style for all pictures: our lines thick, dark and solid, rivals' thin, grey and broken, so also told in grey."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -40,7 +40,7 @@ def is_ours(name: str) -> bool:
 
 
 def styles(names: Iterable[str], ours: Callable[[str], bool] = is_ours) -> dict[str, dict[str, Any]]:
-    """Return the arguments of `plot` for each method; the first of ours is the thickest."""
+    """Return the arguments of `plot` for each method; the first of our lines is the thickest."""
     dark, our_markers, widths = cycle(_OURS), cycle(_MARKERS), chain([2.4], repeat(1.7))
     greys, rival_markers, dashes = cycle(_GREYS), cycle(_MARKERS), cycle(_DASHES)
     found: dict[str, dict[str, Any]] = {}
@@ -96,7 +96,7 @@ def legend_below(panel: Any, columns: int = 2) -> None:
 
 
 def drawn(plot: Callable[[Any], Figure], results: Any) -> Figure:
-    """Return the figure that `plot` makes of results, without tick labels that would overlap."""
+    """Return the figure that `plot` makes of results, less the tick labels that would overlap."""
     with mpl.rc_context(STYLE):
         figure = plot(results)
         figure.draw_without_rendering()
@@ -107,7 +107,7 @@ def drawn(plot: Callable[[Any], Figure], results: Any) -> Figure:
 
 
 def _thin(axis: Any) -> None:
-    """Leave out the labels that would touch the one before."""
+    """Drop each label that would touch the one before it."""
     shown, end = [], -float("inf")
     for label in axis.get_majorticklabels():
         extent = label.get_window_extent()
@@ -118,7 +118,7 @@ def _thin(axis: Any) -> None:
 
 
 def save(output: Path | None, name: str, results: Any, plot: Callable[[Any], Figure]) -> None:
-    """Write results as JSON, and the picture of them, to the folder, which exists, if one was named."""
+    """Write results as JSON and as a picture to the folder, if one was named; it exists."""
     if output is None:
         return
     file = output / f"{name}.json"
@@ -128,7 +128,7 @@ def save(output: Path | None, name: str, results: Any, plot: Callable[[Any], Fig
 
 
 def redraw(file: Path, plot: Callable[[Any], Figure]) -> None:
-    """Draw the results in a JSON file as SVG beside it: the same bytes whenever the Matplotlib is the same."""
+    """Draw the results in a JSON file as SVG beside it; the same Matplotlib draws the same bytes."""
     figure = drawn(plot, json.loads(file.read_text()))
     with mpl.rc_context(STYLE):
         figure.savefig(file.with_suffix(".svg"), metadata={"Date": None, "Creator": None})

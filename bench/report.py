@@ -23,7 +23,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def versus(ratio: float, target: float | None, *, at_most: bool = False) -> str:
-    """Return a ratio and, where there is one, the target it is to reach."""
+    """Return a ratio as text, with its target, if any, and whether that was missed."""
     text = f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.0f}x"
     if target is None:
         return text

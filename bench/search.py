@@ -1,4 +1,4 @@
-"""Search and adding beside raw binary indexes; recall and speed of PRH, ITQ and RaBitQ, with and without re-ranking."""
+"""Searching and adding beside raw binary indexes; recall and speed beside ITQ and RaBitQ, also re-ranked."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -51,7 +51,7 @@ def measure_all(datasets: list[Dataset], quick: bool) -> dict[str, list[dict[str
 
 
 def overhead(quick: bool) -> None:
-    """Print what the wrapper costs beside codes made ready and a raw index."""
+    """Print what the wrapper costs beside encoding by hand and a raw index."""
     print("Seconds through IndexBinaryPreTransform, and by hand: encode, then the raw index.\n")
     rows = []
     for n, d in QUICK_OVERHEAD_SIZES if quick else OVERHEAD_SIZES:
@@ -146,7 +146,7 @@ def settings(index: Any, xq: np.ndarray, quick: bool) -> dict[str, Callable[[], 
         return index.search(xq, K)
 
     ways = {name: partial(search_with, choose) for name, choose in search_settings(index, K).items()}
-    return dict(list(ways.items())[-2:-1] or ways) if quick else ways  # a middling one
+    return dict(list(ways.items())[-2:-1] or ways) if quick else ways  # one in the middle
 
 
 def plot(results: dict[str, list[dict[str, Any]]]) -> Figure:
@@ -170,6 +170,6 @@ def plot(results: dict[str, list[dict[str, Any]]]) -> Figure:
 
 
 def _is_ranked_by(point: dict[str, Any], suffix: str) -> bool:
-    """Return whether a point belongs to the panel: RaBitQ, which has one way, to all."""
+    """Return whether a point belongs to a panel; RaBitQ, which has one way to rank, belongs to all."""
     has_suffix = point["index"].endswith(suffix) if suffix else point["index"].count(",") == 1
     return has_suffix or "RaBitQ" in point["index"]
