@@ -44,6 +44,8 @@ class Help(SphinxDirective):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
             main([*self.arguments, "--help"])
+        if not printed.getvalue():
+            raise self.error(f"faiss-prh {' '.join(self.arguments)} --help prints nothing")
         return [nodes.literal_block(printed.getvalue(), printed.getvalue(), language="text")]
 
 
