@@ -6,13 +6,14 @@ import inspect
 import io
 import os
 
+from docutils import nodes
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective
+
 import faiss_prh
 import faiss_prh.dask
 import faiss_prh.theory
-from docutils import nodes
 from faiss_prh.cli.main import main
-from sphinx.util import logging
-from sphinx.util.docutils import SphinxDirective
 
 project = "faiss-prh"
 author = "faiss-prh contributors"
