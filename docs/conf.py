@@ -13,7 +13,6 @@ from sphinx.util.docutils import SphinxDirective
 import faiss_prh
 import faiss_prh.dask
 import faiss_prh.theory
-from faiss_prh.cli.main import main
 
 project = "faiss-prh"
 author = "faiss-prh contributors"
@@ -42,9 +41,10 @@ class Help(SphinxDirective):
     def run(self):
         """Return the text as a literal block."""
         os.environ["COLUMNS"] = "100"
+        (command,) = importlib.metadata.entry_points(group="console_scripts", name="faiss-prh")
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-            main([*self.arguments, "--help"])
+            command.load()([*self.arguments, "--help"])
         if not printed.getvalue():
             raise self.error(f"faiss-prh {' '.join(self.arguments)} --help prints nothing")
         return [nodes.literal_block(printed.getvalue(), printed.getvalue(), language="text")]
