@@ -4,20 +4,20 @@ import time
 from functools import partial
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 from tqdm import tqdm
 
 from bench.baselines import ITQ, PRH, Encoder, FaissITQ, Makers, Reduced, layers, random_orthogonal, srr
 from bench.baselines.encoder import packed_signs
 from bench.datasets import HIGH_DIMENSION, Dataset, clustered, load, synthetic, vlad_like
+from bench.plots import Figure, log_axis, panels, save, shared_legend, styles
 from bench.recall import CUTS, NEIGHBOURS, recall_curve
-from bench.report import Options, print_table, save, versus
+from bench.report import Options, print_table, versus
 from bench.timing import interleaved, thread_counts, threads
 
 SEEDS, HIGH_SEEDS = 3, 2
 HIGH = HIGH_DIMENSION
-"""Dimensions from which on dense methods are left out, unless they make few bits."""
+"""From this dimension on, dense methods are left out unless they make few bits."""
 MOST_ITQ_BITS = 1000
 MOST_TRAIN = 10_000
 EXPANSIONS = ((128, 512), (384, 1024))
@@ -27,25 +27,34 @@ ENCODE_TARGETS = {(784, 256): 2.5, (784, 128): 1.5, (1536, 512): 4, (25600, 1024
 LEARNING_TARGETS = {(784, 256, 10_000): 10, (25600, 1024, 1000): 120, (25600, 1024, 20_000): 300}
 BELOW_FAISS, BELOW_PUBLISHED, OVER_RANDOM = 0.01, 0.05, 1.5
 FAISS, PUBLISHED, SPARSE = "PCA + ITQ, Faiss's", "PCA + ITQ, published", "random sparse"
+UNTUNED, AFTER_PCA = "PRH(l,l,0)", "PCA + PRH"
+LABELS = {UNTUNED: "PRH without tuning", AFTER_PCA: "PRH after dense PCA"}
+"""Other names in the picture than in the tables."""
 
 Cells = dict[str, dict[str, Any]]
 
 
 def run(options: Options) -> None:
-    results: dict[str, dict[int, Cells]] = {}
-    for dataset in datasets_of(options):
-        at_bits = results[dataset.name] = {}
-        truth = dataset.neighbours(NEIGHBOURS)
-        for bits in bits_of(dataset, options.quick):
-            seeds = 1 if options.quick else HIGH_SEEDS if dataset.d >= HIGH else SEEDS
-            at_bits[bits] = measure(dataset, truth, bits, seeds)
-        print_recalls(dataset, at_bits)
+    results = measure_all(datasets_of(options), options.quick)
     print_bars(results)
     expansions = print_expansions(options.quick)
     encoding = print_encoding(options.quick)
     learning = print_learning(options.quick)
     all_results = {"recall": results, "expansion": expansions, "encoding": encoding, "learning": learning}
-    save(options.output, "bits", all_results, plot(results))
+    save(options.output, "bits", all_results, plot)
+
+
+def measure_all(datasets: list[Dataset], quick: bool) -> dict[str, dict[int, Cells]]:
+    """Measure and print every data set at some numbers of bits."""
+    results: dict[str, dict[int, Cells]] = {}
+    for dataset in datasets:
+        at_bits = results[dataset.name] = {}
+        truth = dataset.neighbours(NEIGHBOURS)
+        for bits in bits_of(dataset, quick):
+            seeds = 1 if quick else HIGH_SEEDS if dataset.d >= HIGH else SEEDS
+            at_bits[bits] = measure(dataset, truth, bits, seeds)
+        print_recalls(dataset, at_bits)
+    return results
 
 
 def datasets_of(options: Options) -> list[Dataset]:
@@ -59,7 +68,7 @@ def datasets_of(options: Options) -> list[Dataset]:
 
 
 def bits_of(dataset: Dataset, quick: bool) -> list[int]:
-    """Return some numbers of bits up to the dimension."""
+    """Return the numbers of bits to try, up to the dimension."""
     few = (256, 1024, 4096) if dataset.d >= HIGH else (32, 64, 128, 256)
     return [bits for bits in few[: 1 if quick else None] if bits < dataset.d] + [dataset.d]
 
@@ -82,19 +91,19 @@ class RandomSparse:
 def makers(dataset: Dataset, bits: int) -> Makers:
     d, n = dataset.d, layers(bits)
     made: Makers = {"PRH": lambda seed: PRH(d, bits, seed=seed)}
-    made["PRH(l,l,0)"] = lambda seed: PRH(d, bits, n_iso=n, n_pca=n, seed=seed)
+    made[UNTUNED] = lambda seed: PRH(d, bits, n_iso=n, n_pca=n, seed=seed)
     if d < HIGH or bits <= MOST_ITQ_BITS:
-        made[FAISS] = lambda seed: _behind_pca(dataset, bits, FaissITQ(bits))
-        made[PUBLISHED] = lambda seed: _behind_pca(dataset, bits, ITQ(bits, seed))
+        made[FAISS] = lambda seed: _after_pca(dataset, bits, FaissITQ(bits))
+        made[PUBLISHED] = lambda seed: _after_pca(dataset, bits, ITQ(bits, seed))
         if bits < d:
-            made["PCA + PRH"] = lambda seed: Reduced(d, bits, PRH(bits, seed=seed))
+            made[AFTER_PCA] = lambda seed: Reduced(d, bits, PRH(bits, seed=seed))
     if d >= HIGH:
         made[SPARSE] = lambda seed: RandomSparse(d, bits, seed)
     return made
 
 
-def _behind_pca(dataset: Dataset, bits: int, itq: Encoder) -> Encoder:
-    """Return ITQ behind Faiss's PCA, which needs no covariance matrix if the vectors are fewer than dimensions."""
+def _after_pca(dataset: Dataset, bits: int, itq: Encoder) -> Encoder:
+    """Return ITQ, after Faiss's PCA at high dimension: that needs no covariance matrix if vectors are few."""
     return Reduced(dataset.d, bits, itq) if dataset.d >= HIGH else itq
 
 
@@ -139,8 +148,8 @@ def print_recalls(dataset: Dataset, at_bits: dict[int, Cells]) -> None:
 
 
 def print_bars(results: dict[str, dict[int, Cells]]) -> None:
-    """Print how PRH's default stands to the rivals in 10-recall@100."""
-    print("\nPRH's default in 10-recall@100 against the rivals at the same bits.\n")
+    """Print PRH's 10-recall@100, with its defaults, against the rivals'."""
+    print("\n10-recall@100 of PRH with its defaults, against the rivals at the same number of bits.\n")
     rows, relative = [], []
     for name, at_bits in results.items():
         for bits, cells in at_bits.items():
@@ -215,7 +224,7 @@ def _prh(d: int, bits: int, seed: int) -> PRH:
 
 
 def print_encoding(quick: bool) -> dict[str, Any]:
-    """Print how long codes take beside a dense product of the same size, centring and packing included."""
+    """Print how long encoding takes beside a dense product of the same size, with centring and packing."""
     found, rows = {}, []
     targets = {(96, 32): None} if quick else ENCODE_TARGETS
     for (d, bits), target in targets.items():
@@ -234,13 +243,13 @@ def print_encoding(quick: bool) -> dict[str, Any]:
             found[f"{d} to {bits}, {n_threads} threads"] = each
             ratio = versus(each["dense"] / each["PRH"], target)
             rows.append([f"{d} → {bits}", str(n_threads), *(f"{us:.2f}" for us in each.values()), ratio])
-    print("\nCodes, µs a vector, beside a dense product (sgemm), centring and packing the same bits.\n")
+    print("\nEncoding, µs a vector, beside a dense product (sgemm) with centring and packing of the same bits.\n")
     print_table(["", "threads", "PRH", "dense", "dense /"], rows)
     return found
 
 
 def print_learning(quick: bool) -> dict[str, float]:
-    """Print how long learning takes where vectors are long or many."""
+    """Print how long learning takes on long vectors and on many."""
     found, rows = {}, []
     for (d, bits, m), most in ({(96, 32, 1000): None} if quick else LEARNING_TARGETS).items():
         rng = np.random.default_rng(0)
@@ -260,23 +269,17 @@ def _any_matrix(d: int, bits: int) -> np.ndarray:
     return np.random.default_rng(0).normal(size=(d, bits)).astype(np.float32)
 
 
-def plot(results: dict[str, dict[int, Cells]]) -> Any:
-    """Draw recall and the share of variance kept against bits."""
-    figure, panels = plt.subplots(2, len(results), figsize=(6 * len(results), 9), squeeze=False)
-    for (recall_panel, variance_panel), (title, at_bits) in zip(panels.T, results.items(), strict=True):
-        names = {name: None for cells in at_bits.values() for name in cells}
-        for number, name in enumerate(names):
-            points = [(bits, cells[name]) for bits, cells in at_bits.items() if name in cells]
-            xs = [bits for bits, _ in points]
-            style = "-o" if name.startswith("PRH") else "--s"
-            recall_panel.plot(xs, [mean_at(cell, 100) for _, cell in points], style, color=f"C{number}", label=name)
-            kept = [(bits, cell["description"]["variance_kept"]) for bits, cell in points if "description" in cell]
-            if kept:
-                variance_panel.plot(*zip(*kept, strict=True), style, color=f"C{number}", label=name)
-        recall_panel.set(title=title, xlabel="bits", ylabel="10-recall@100", xscale="log")
-        variance_panel.set(title="of the variance", xlabel="bits", ylabel="share kept", xscale="log", ylim=(0, 1.02))
-        for panel in (recall_panel, variance_panel):
-            panel.grid(alpha=0.3)
-            panel.legend(fontsize=7)
-    figure.tight_layout()
+def plot(results: dict[str, Any]) -> Figure:
+    """Draw recall against bits, a panel for each data set."""
+    recalls = results["recall"]
+    figure, axes = panels(len(recalls), 2, 3.4)
+    looks = styles(name for at_bits in recalls.values() for cells in at_bits.values() for name in cells)
+    for panel, (title, at_bits) in zip(axes, recalls.items(), strict=True):
+        for name, look in looks.items():
+            points = [(int(bits), mean_at(cells[name], 100)) for bits, cells in at_bits.items() if name in cells]
+            if points:
+                panel.plot(*zip(*points, strict=True), **look | {"label": LABELS.get(name, name)})
+        panel.set(title=title, xlabel="bits", ylabel="10-recall@100")
+        log_axis(panel.xaxis, map(int, at_bits))
+    shared_legend(figure, 3)
     return figure

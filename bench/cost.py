@@ -2,13 +2,14 @@
 
 import time
 from functools import partial
+from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 from bench.baselines import BPBC, Makers, layers, prh_makers, rival_makers, srr
 from bench.datasets import Dataset, synthetic, vlad_like
-from bench.report import Options, print_table, save, versus
+from bench.plots import Figure, legend_below, log_axis, panels, save, styles
+from bench.report import Options, print_table, versus
 from bench.timing import interleaved
 from faiss_prh import PRHTransform
 
@@ -36,7 +37,7 @@ def run(options: Options) -> None:
         },
         "encoding": print_encoding(QUICK_DIMENSIONS if options.quick else DIMENSIONS),
     }
-    save(options.output, "cost", results, plot(results["encoding"]))
+    save(options.output, "cost", results, plot)
 
 
 def print_learning(name: str, dataset: Dataset, makers: Makers, paper: dict[str, float]) -> dict[str, float]:
@@ -91,17 +92,28 @@ def print_encoding(dimensions: tuple[int, ...]) -> dict[str, list[float]]:
     return results
 
 
-def plot(encoding: dict[str, list[float]]) -> plt.Figure:
-    figure, (products, speed) = plt.subplots(1, 2, figsize=(12, 4.5))
+def plot(results: dict[str, Any]) -> Figure:
+    """Draw products and speed-up against the dimension."""
+    encoding = results["encoding"]
     n = np.array(encoding["n"])
-    for name, label in (("prh", "PRH, as in the paper"), ("kernel", "PRH, as run here"), ("bpbc", "BPBC")):
-        products.loglog(n, encoding[name], "o-", label=label)
-    products.loglog(n, n.astype(float) ** 2, "k:", label="dense")
-    products.set(xlabel="n", ylabel="products a vector")
-    speed.semilogx(n, np.divide(encoding["bpbc_us"], encoding["prh_us"]), "o-", label="measured")
-    speed.semilogx(n, np.divide(encoding["bpbc"], encoding["prh"]), "k--", label="by products")
-    speed.set(xlabel="n", ylabel="times faster than BPBC")
+    figure, (products, speed) = panels(2, 2, 3.8)
+    curves = {
+        "PRH, as in the paper": encoding["prh"],
+        "PRH, as run here": encoding["kernel"],
+        "BPBC": encoding["bpbc"],
+        "dense": n.astype(float) ** 2,
+    }
+    for name, style in styles(curves).items():
+        products.plot(n, curves[name], **style)
+    products.set(xlabel="dimensions", ylabel="products a vector", yscale="log")
+    ratios = {
+        "measured": np.divide(encoding["bpbc_us"], encoding["prh_us"]),
+        "by products": np.divide(encoding["bpbc"], encoding["prh"]),
+    }
+    for name, style in styles(ratios, ours=lambda name: name == "measured").items():
+        speed.plot(n, ratios[name], **style)
+    speed.set(xlabel="dimensions", ylabel="times as fast as BPBC")
     for panel in (products, speed):
-        panel.grid(alpha=0.3)
-        panel.legend()
+        log_axis(panel.xaxis, n)
+        legend_below(panel)
     return figure

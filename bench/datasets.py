@@ -32,7 +32,7 @@ class Dataset:
         return self.base.shape[1]
 
     def first(self, n_train: int, n_base: int, n_query: int) -> "Dataset":
-        """Return a smaller one."""
+        """Return a data set of the first vectors only."""
         return Dataset(self.name, self.train[:n_train], self.base[:n_base], self.query[:n_query])
 
     def neighbours(self, k: int) -> np.ndarray:
@@ -48,7 +48,7 @@ def synthetic(d: int, n_train: int, n_base: int, n_query: int, seed: int = 1338)
 
 def clustered(d: int, n_train: int, n_base: int, n_query: int, seed: int = 0) -> Dataset:
     """
-    Clusters of different density, in directions none of which is an axis: variances fall as 1 / k, as of word vectors.
+    Clusters of different density, whose variances fall as 1 / k, as those of word vectors do, along no axis.
 
     Hard for sparse rotations: every principal direction is a mixture of all dimensions.
     """
@@ -120,7 +120,7 @@ def load_suitable(path: Path, wanted: str, is_suitable: Callable[[Dataset], bool
 
 @contextmanager
 def _reading() -> Iterator[None]:
-    """End with the line that says which file cannot be read, and why."""
+    """Exit with a line that says which file cannot be read, and why."""
     try:
         yield
     except VectorFileError as error:
@@ -152,7 +152,7 @@ def _from_hdf5(file: Path) -> Dataset:
 
 
 def _parts(file: Path, names: tuple[str, ...]) -> list[tuple[str, np.ndarray]]:
-    """Return where the parts are, and the parts."""
+    """Return the parts of a file, each with its place for messages."""
     with _reading():
         missing = sorted(set(names) - set(array_names(file)), key=names.index)
         if missing:
@@ -181,7 +181,7 @@ def _from_triples(files: list[Path]) -> list[Dataset]:
 
 
 def _dataset(name: str, *parts: tuple[str, np.ndarray]) -> Dataset:
-    """Check train, base and query, each with where it was found."""
+    """Return train, base and query after checks; each comes with its place for messages."""
     arrays = [_vectors(*part, least) for part, least in zip(parts, (1, NEIGHBOURS, 1), strict=True)]
     d = arrays[1].shape[1]
     for (where, _), array in zip(parts, arrays, strict=True):

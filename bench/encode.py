@@ -1,18 +1,20 @@
-"""Encoding time against ITQ, Hadamard, a bilinear encoder and a plain copy of the input."""
+"""Encoding time against dimension, beside ITQ, Hadamard, a bilinear encoder and a plain copy of the input."""
 
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import faiss
 import numpy as np
 
 from bench.baselines import has_hadamard
+from bench.plots import Figure, log_axis, panels, save, shared_legend, styles
 from bench.report import Options, print_table, versus
 from bench.timing import interleaved, thread_counts, threads
 from faiss_prh import PRHTransform
 
-# Dimension: at least this many times faster than ITQ, Hadamard and BPBC, and at most so many times a copy.
+# By dimension: how many times as fast as ITQ, Hadamard and BPBC at least, and how many times as long as a copy at most.
 TARGETS: dict[int, dict[str, float]] = {
     128: {"ITQ": 8, "Hadamard": 10, "copy": 1.5},
     384: {"ITQ": 15, "Hadamard": 10, "copy": 1.5},
@@ -25,6 +27,14 @@ TARGETS: dict[int, dict[str, float]] = {
 ONE_VECTOR_TARGETS = {128: 1.0, 768: 3.0}
 LARGEST_DENSE = 4096
 CALLS = 500
+LABELS = {
+    "default": "PRH",
+    "ITQ": "ITQ: a dense product",
+    "BPBC": "BPBC: two small dense products",
+    "Hadamard": "Hadamard rotation, Faiss's",
+    "copy": "copy of the vectors, no encoding",
+}
+"""The lines of the picture, by the columns of the table."""
 
 
 def call_often(function: Callable[[np.ndarray], object], x: np.ndarray) -> None:
@@ -37,7 +47,7 @@ def packed(y: np.ndarray) -> np.ndarray:
 
 
 def random_itq(d: int) -> faiss.ITQTransform:
-    """An ITQ with a random rotation: it costs the same to apply as a learned one, and no hours of training."""
+    """Return an ITQ with a random rotation, which costs as much to apply as a learned one, without the training."""
     itq = faiss.ITQTransform(d, d, False)
     rotation = faiss.RandomRotationMatrix(d, d)
     rotation.init(5)
@@ -49,7 +59,7 @@ def random_itq(d: int) -> faiss.ITQTransform:
 
 
 def bpbc_encoder(d: int, rng: np.random.Generator) -> Callable[[np.ndarray], np.ndarray]:
-    """A bilinear encoder with d1 = 128: two small rotations of the vector folded into a matrix."""
+    """Return a bilinear encoder with d1 = 128: two small rotations of the vector folded into a matrix."""
     d1, d2 = 128, d // 128
     left, right = (np.linalg.qr(rng.normal(size=(k, k)))[0].astype(np.float32) for k in (d1, d2))
     mean = np.zeros(d, np.float32)
@@ -81,43 +91,58 @@ def batch_rivals(x: np.ndarray, rng: np.random.Generator) -> dict[str, Callable[
     if d <= LARGEST_DENSE:
         itq = random_itq(d)
         rivals["ITQ"] = lambda: packed(itq.apply(x))
-    if d % 128 == 0 and d > LARGEST_DENSE:
+    if d > 128 and d % 128 == 0:
         bpbc = bpbc_encoder(d, rng)
         rivals["BPBC"] = lambda: bpbc(x)
     return rivals
 
 
 def run(options: Options) -> None:
-    quick = options.quick
+    values, repeats = (1 << 20, 1) if options.quick else (1 << 25, 7)
+    results = measure_batches(values, repeats, thread_counts(), has_targets=not options.quick)
+    print_one_vector(options.quick)
+    print(f"\nLayers: {', '.join(f'{d}: {math.ceil(math.log2(d))}' for d in TARGETS)}.")
+    save(options.output, "encode", results, plot)
+
+
+def measure_batches(
+    values: int, repeats: int, threads_tried: list[int], *, has_targets: bool
+) -> dict[int, dict[int, dict[str, float]]]:
+    """Measure and print encoding in batches of `values` floats; return µs a vector by threads, dimension and method."""
     rng = np.random.default_rng(0)
-    values, repeats = (1 << 20, 1) if quick else (1 << 25, 7)
     print("Codes of a batch, µs a vector. PRH: ⌈log2 d⌉ isotropic layers; default: PRHTransform's defaults.")
     print("Ratios are of PRH: times faster than a rival (≥), or times as long as the copy (≤).\n")
     rows = []
+    found: dict[int, dict[int, dict[str, float]]] = {n_threads: {} for n_threads in threads_tried}
     for d, targets in TARGETS.items():
         n = max(64, values // d // 16 * 16)
         x = rng.standard_normal((n, d), dtype=np.float32)
         rivals = batch_rivals(x, rng)
-        for n_threads in thread_counts():
+        for n_threads in threads_tried:
             with threads(n_threads):
                 seconds = interleaved(rivals, repeats)
+            found[n_threads][d] = {name: elapsed / n * 1e6 for name, elapsed in seconds.items()}
             row = [str(d), str(n), str(n_threads)]
             for name in ("PRH", "default", "copy", "ITQ", "Hadamard", "BPBC"):
-                row.append(f"{seconds[name] / n * 1e6:.3g}" if name in seconds else "")
+                row.append(f"{found[n_threads][d][name]:.3g}" if name in seconds else "")
             for name in ("copy", "ITQ", "Hadamard", "BPBC"):
                 if name not in seconds:
                     row.append("")
                 elif name == "copy":
                     # NumPy copies with one thread: with one thread of ours, the copy's target is not meant.
-                    target = targets.get(name) if n_threads > 1 and not quick else None
+                    target = targets.get(name) if n_threads > 1 and has_targets else None
                     row.append(versus(seconds["PRH"] / seconds[name], target, at_most=True))
                 else:
-                    row.append(versus(seconds[name] / seconds["PRH"], None if quick else targets.get(name)))
+                    row.append(versus(seconds[name] / seconds["PRH"], targets.get(name) if has_targets else None))
             rows.append(row)
         del x, rivals
     header = ["d", "n", "threads", "PRH", "default", "copy", "ITQ", "Hadamard", "BPBC"]
     print_table([*header, "/copy", "ITQ/", "Hadamard/", "BPBC/"], rows)
+    return found
 
+
+def print_one_vector(quick: bool) -> None:
+    rng = np.random.default_rng(0)
     print("\nOne vector, µs, against ITQTransform.apply.\n")
     rows = []
     for d, target in ONE_VECTOR_TARGETS.items():
@@ -135,4 +160,20 @@ def run(options: Options) -> None:
                 [str(d), str(n_threads), *cells, versus(seconds["ITQ"] / seconds["PRH"], None if quick else target)]
             )
     print_table(["d", "threads", "PRH", "default", "ITQ", "ITQ/"], rows)
-    print(f"\nLayers: {', '.join(f'{d}: {math.ceil(math.log2(d))}' for d in TARGETS)}.")
+
+
+def plot(results: dict[str, Any]) -> Figure:
+    """Draw encoding time against dimension, for the smallest number of threads measured."""
+    n_threads, at_dimension = min(results.items(), key=lambda item: int(item[0]))
+    figure, (panel,) = panels(1, 1, 3.8)
+    looks = styles(LABELS.values())
+    for name, label in LABELS.items():
+        points = [(int(d), times[name]) for d, times in at_dimension.items() if name in times]
+        if points:
+            panel.plot(*zip(*points, strict=True), **looks[label])
+    threads = "one thread" if n_threads == "1" else f"{n_threads} threads"
+    panel.set(xlabel="dimensions, and bits", ylabel=f"µs to encode a vector, {threads}")
+    log_axis(panel.xaxis, map(int, at_dimension))
+    log_axis(panel.yaxis)
+    shared_legend(figure, 3)
+    return figure

@@ -1,11 +1,14 @@
 """Fig. 6: VLAD vectors of 25600 and 64000 dimensions, against BPBC: recall, training time, encoding time."""
 
 import time
+from typing import Any
 
 from bench.baselines import BPBC, Makers, hadamard, has_hadamard, layers, possible, prh_makers, srr
 from bench.curves import Curve, Row, as_json, measure_rows
+from bench.curves import plot as plot_curves
 from bench.datasets import HIGH_DIMENSION, Dataset, load_suitable, vlad_like
-from bench.report import NO_FIGURE, Options, print_table, save, versus
+from bench.plots import Figure, save
+from bench.report import NO_FIGURE, Options, print_table, versus
 from bench.sift import repeated
 from bench.timing import interleaved
 
@@ -46,12 +49,16 @@ def run(options: Options) -> None:
         }
         title = f"{dataset.name} ({d} dimensions)"
         rows.append(Row(title, repeated(dataset, options), panels, dict.fromkeys(panels, d)))
-    found, figure = measure_rows(rows)
-    results = as_json(found)
-    for dataset, row in zip(datasets, rows, strict=True):
-        curves = found[f"{row.title}, against BPBC"]
-        results[f"{row.title}, cost"] = print_cost(dataset, row.panels["against BPBC"], curves, options.quick)
-    save(options.output, "highdim", results, figure)
+    found = measure_rows(rows)
+    cost = {
+        row.title: print_cost(dataset, row.panels["against BPBC"], found[f"{row.title}, against BPBC"], options.quick)
+        for dataset, row in zip(datasets, rows, strict=True)
+    }
+    save(options.output, "highdim", {"recall": as_json(found), "cost": cost}, plot)
+
+
+def plot(results: dict[str, Any]) -> Figure:
+    return plot_curves(results["recall"])
 
 
 def print_cost(dataset: Dataset, makers: Makers, curves: dict[str, Curve], quick: bool) -> dict[str, dict[str, float]]:
@@ -78,7 +85,7 @@ def print_cost(dataset: Dataset, makers: Makers, curves: dict[str, Curve], quick
         ["", "recall@10", "train, s", "BPBC /", "encode, µs", "BPBC /"],
         [
             [
-                curves[name].label(name, dataset.d),
+                curves[name].label(name),
                 curves[name].shown(10),
                 f"{training[name]:.2f}",
                 beside_bpbc(training, name, TRAIN_TARGET),

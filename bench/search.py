@@ -1,20 +1,22 @@
-"""Search and adding beside raw binary indexes; recall and speed of PRH, ITQ and RaBitQ, with and without re-ranking."""
+"""Searching and adding beside raw binary indexes; recall and speed beside ITQ and RaBitQ, also re-ranked."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
+from itertools import groupby, product
+from operator import itemgetter
 from typing import Any
 
 import faiss
-import matplotlib.pyplot as plt
 import numpy as np
 from tqdm import tqdm
 
 import faiss_prh
 from bench.datasets import Dataset, load_suitable, synthetic
-from bench.report import Options, print_table, save, versus
+from bench.plots import Figure, log_axis, panels, save, shared_legend, styles
+from bench.report import Options, print_table, versus
 from bench.timing import interleaved, paired
-from faiss_prh.cli.evaluation import Point, draw, recall, search_settings, stored_bytes
+from faiss_prh.cli.evaluation import Point, recall, search_settings, stored_bytes
 
 K = 10
 SHORTLIST = 10
@@ -23,24 +25,33 @@ RABITQ_TARGET = 0.02
 OVERHEAD_SIZES = [(1_000_000, 128), (200_000, 768)]
 QUICK_OVERHEAD_SIZES = [(20_000, 128)]
 SMALLEST = 10_000  # below, lists and graphs have nothing to speed up
+RANKINGS = {"": "by codes", "RAsym": "re-ranked by RAsym", "RFlat": "re-ranked by vectors"}
+MARKERS = {"IVF": "s", "HNSW": "^", "Flat": "o"}
 
 
 def run(options: Options) -> None:
+    print(f"{faiss.omp_get_max_threads()} threads.\n")
+    datasets = datasets_of(options)
+    overhead(options.quick)
+    save(options.output, "search", measure_all(datasets, options.quick), plot)
+
+
+def datasets_of(options: Options) -> list[Dataset]:
     if options.data is None:
         datasets = [synthetic(128, 20_000, 100_000, 1000)]
     else:
         wanted = f"with at least {SMALLEST} base vectors"
         datasets = load_suitable(options.data, wanted, lambda dataset: len(dataset.base) >= SMALLEST)
-    if options.quick:
-        datasets = [dataset.first(2000, 10_000, 100) for dataset in datasets[:1]]
-    print(f"{faiss.omp_get_max_threads()} threads.\n")
-    overhead(options.quick)
-    results = {dataset.name: table(dataset, options.quick) for dataset in datasets}
-    save(options.output, "search", {name: list(map(asdict, points)) for name, points in results.items()}, plot(results))
+    return [dataset.first(2000, 10_000, 100) for dataset in datasets[:1]] if options.quick else datasets
+
+
+def measure_all(datasets: list[Dataset], quick: bool) -> dict[str, list[dict[str, Any]]]:
+    """Measure and print every way to search each data set."""
+    return {dataset.name: list(map(asdict, table(dataset, quick))) for dataset in datasets}
 
 
 def overhead(quick: bool) -> None:
-    """Print what the wrapper costs beside codes made ready and a raw index."""
+    """Print what the wrapper costs beside encoding by hand and a raw index."""
     print("Seconds through IndexBinaryPreTransform, and by hand: encode, then the raw index.\n")
     rows = []
     for n, d in QUICK_OVERHEAD_SIZES if quick else OVERHEAD_SIZES:
@@ -135,13 +146,30 @@ def settings(index: Any, xq: np.ndarray, quick: bool) -> dict[str, Callable[[], 
         return index.search(xq, K)
 
     ways = {name: partial(search_with, choose) for name, choose in search_settings(index, K).items()}
-    return dict(list(ways.items())[-2:-1] or ways) if quick else ways  # a middling one
+    return dict(list(ways.items())[-2:-1] or ways) if quick else ways  # one in the middle
 
 
-def plot(results: dict[str, list[Point]]) -> Any:
-    """Draw recall against speed, a panel for each data set."""
-    figure, panels = plt.subplots(1, len(results), figsize=(7 * len(results), 5), squeeze=False)
-    for panel, (name, points) in zip(panels[0], results.items(), strict=True):
-        draw(panel, points, name, K)
-    panels[0][-1].legend(fontsize=7, bbox_to_anchor=(1.02, 1), loc="upper left")
+def plot(results: dict[str, list[dict[str, Any]]]) -> Figure:
+    """Draw speed against recall: a row for each data set, a panel for each way to rank."""
+    figure, axes = panels(len(RANKINGS) * len(results), len(RANKINGS), 3.6, sharex="row", sharey="row")
+    looks = styles(("PRH", "ITQ", "RaBitQ"))
+    for panel, (dataset, suffix) in zip(axes, product(results, RANKINGS), strict=True):
+        is_shown = partial(_is_ranked_by, suffix=suffix)
+        for index, points in groupby(filter(is_shown, results[dataset]), itemgetter("index")):
+            method = next(method for method in looks if method in index)
+            kind = next((kind for kind in MARKERS if kind in index), "Flat")  # the last of all, as it is in RFlat
+            curve = [(point["recall"], point["queries_per_second"]) for point in points]
+            look = {**looks[method], "label": f"{method}, {kind}", "marker": MARKERS[kind]}
+            panel.plot(*zip(*curve, strict=True), **look)
+        panel.set(title=f"{dataset}\n{RANKINGS[suffix]}", xlabel=f"recall, {K} of {K}")
+        log_axis(panel.yaxis)
+    for panel in axes[:: len(RANKINGS)]:
+        panel.set(ylabel="queries a second")
+    shared_legend(figure, 3)
     return figure
+
+
+def _is_ranked_by(point: dict[str, Any], suffix: str) -> bool:
+    """Return whether a point belongs to a panel; RaBitQ, which has one way to rank, belongs to all."""
+    has_suffix = point["index"].endswith(suffix) if suffix else point["index"].count(",") == 1
+    return has_suffix or "RaBitQ" in point["index"]

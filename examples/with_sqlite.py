@@ -1,7 +1,7 @@
 """
 PRH codes in SQLite, with sqlite-vec: a `bit[n]` column, searched exhaustively by Hamming distance.
 
-Beside faiss-prh: pip install apsw sqlite-vec
+Besides faiss-prh, it needs: pip install apsw sqlite-vec
 """
 
 import apsw
@@ -22,8 +22,8 @@ def connect(path):
 
 
 def create(db, prh):
-    """Make the tables. The encoder is kept beside its codes, which mean nothing without it."""
-    whole_bytes = 8 * ((prh.d_out + 7) // 8)  # as sqlite-vec counts bits; `encode` leaves those beyond d_out zero
+    """Create the tables. The encoder is stored with its codes, which mean nothing without it."""
+    whole_bytes = 8 * ((prh.d_out + 7) // 8)  # sqlite-vec takes whole bytes; bits beyond d_out are zero
     db.execute("CREATE TABLE encoder (model BLOB)")
     db.execute("INSERT INTO encoder VALUES (?)", (prh.to_bytes(),))
     db.execute(
@@ -33,7 +33,7 @@ def create(db, prh):
 
 
 def load_encoder(db):
-    """Return the encoder of a database."""
+    """Return the encoder stored in a database."""
     return PRHTransform.from_bytes(db.execute("SELECT model FROM encoder").get)
 
 
@@ -52,7 +52,7 @@ def delete(db, ids):
 
 
 def search(db, prh, query, k=10, language=None):
-    """Return the k rows (id, Hamming distance) nearest to a vector; only those in a language, if it is given."""
+    """Return the k rows (id, Hamming distance) nearest to a vector, among those in a language if it is given."""
     only = "AND language = :language" if language else ""
     return db.execute(
         f"SELECT id, distance FROM items WHERE code MATCH vec_bit(:code) AND k = :k {only} ORDER BY distance",
@@ -61,7 +61,7 @@ def search(db, prh, query, k=10, language=None):
 
 
 def search_reranked(db, prh, query, k=10, shortlist=100):
-    """Return the k rows (id, Euclidean distance) nearest to a vector, of a shortlist by codes."""
+    """Return the k rows (id, Euclidean distance) nearest to a vector, within a shortlist by codes."""
     return db.execute(
         """
         SELECT id, vec_distance_L2(vector, :query) AS distance
@@ -73,7 +73,7 @@ def search_reranked(db, prh, query, k=10, shortlist=100):
 
 
 def main(n=20_000, n_queries=100, bits=128, path=":memory:"):
-    """Store made-up vectors and print how many of the true neighbours are found."""
+    """Store made-up vectors, and print what share of the true neighbours is found."""
     rng = np.random.default_rng(0)
     made_up = rng.normal(size=(n + n_queries, 12)) @ rng.normal(size=(12, 128))
     vectors, queries = np.split((made_up + rng.normal(size=made_up.shape) / 2).astype("float32"), [n])
@@ -85,9 +85,9 @@ def main(n=20_000, n_queries=100, bits=128, path=":memory:"):
     create(db, prh)
     most = n * 9 // 10
     insert(db, prh, range(most), languages[:most].tolist(), vectors[:most])
-    insert(db, prh, range(most, n), languages[most:].tolist(), vectors[most:])  # more, at any later time
+    insert(db, prh, range(most, n), languages[most:].tolist(), vectors[most:])  # more rows, at any later time
 
-    prh = load_encoder(db)  # as another program would
+    prh = load_encoder(db)  # as another program would do
     _, neighbours = faiss.knn(queries, vectors, 10)
     for find in search, search_reranked:
         found = np.array([[i for i, _ in find(db, prh, query)] for query in queries])

@@ -1,7 +1,7 @@
 """
-PRH codes in USearch: an HNSW graph of bits (`b1`), or an exhaustive search of them.
+PRH codes in USearch: an HNSW graph of bits (`b1`), or an exhaustive search.
 
-Beside faiss-prh: pip install usearch
+Besides faiss-prh, it needs: pip install usearch
 """
 
 import tempfile
@@ -13,11 +13,11 @@ from usearch.index import Index
 
 from faiss_prh import PRHTransform
 
-EXPANSION = 256  # candidates a step: more find more and take longer
+EXPANSION = 256  # candidates per step: more of them find more, and take longer
 
 
 def create(prh):
-    """Make an index. What it takes and finds is Hamming distances between codes; it holds no floats."""
+    """Create an index. It holds codes, not floats, and finds Hamming distances."""
     return Index(ndim=prh.d_out, dtype="b1", metric="hamming", expansion_add=EXPANSION, expansion_search=EXPANSION)
 
 
@@ -28,9 +28,9 @@ def save(folder, index, prh):
 
 
 def load(folder):
-    """Return the index and the encoder of a folder."""
+    """Return the index and the encoder in a folder."""
     index = Index.restore(folder / "codes.usearch")
-    index.expansion_add = index.expansion_search = EXPANSION  # which the file does not keep
+    index.expansion_add = index.expansion_search = EXPANSION  # the file does not store these
     return index, PRHTransform.from_bytes((folder / "encoder.prh").read_bytes())
 
 
@@ -50,7 +50,7 @@ def search(index, prh, query, k=10, exact=False):
 
 
 def search_reranked(index, prh, query, vectors, k=10, shortlist=100):
-    """Return the k (id, Euclidean distance) nearest to a vector, of a shortlist by codes; ids are rows of `vectors`."""
+    """Return the k (id, Euclidean distance) nearest to a vector, within a shortlist; ids are rows of `vectors`."""
     ids = index.search(prh.encode([query])[0], shortlist).keys.astype(np.int64)
     distances = np.linalg.norm(vectors[ids] - query, axis=1)
     nearest = np.argsort(distances)[:k]
@@ -58,7 +58,7 @@ def search_reranked(index, prh, query, vectors, k=10, shortlist=100):
 
 
 def main(n=20_000, n_queries=100, bits=128):
-    """Store made-up vectors and print how many of the true neighbours are found."""
+    """Store made-up vectors, and print what share of the true neighbours is found."""
     rng = np.random.default_rng(0)
     made_up = rng.normal(size=(n + n_queries, 12)) @ rng.normal(size=(12, 128))
     vectors, queries = np.split((made_up + rng.normal(size=made_up.shape) / 2).astype("float32"), [n])
@@ -68,10 +68,10 @@ def main(n=20_000, n_queries=100, bits=128):
     index = create(prh)
     most = n * 9 // 10
     insert(index, prh, np.arange(most), vectors[:most])
-    insert(index, prh, np.arange(most, n), vectors[most:])  # more, at any later time
+    insert(index, prh, np.arange(most, n), vectors[most:])  # more rows, at any later time
     with tempfile.TemporaryDirectory() as folder:
         save(Path(folder), index, prh)
-        index, prh = load(Path(folder))  # as another program would
+        index, prh = load(Path(folder))  # as another program would do
 
     _, neighbours = faiss.knn(queries, vectors, 10)
     found = {

@@ -20,7 +20,7 @@ MAX_LAYERS = 1000
 
 
 class Layer(NamedTuple):
-    """Rotations of disjoint pairs: dimensions ``i[k]`` and ``j[k]`` turn by ``theta[k]``."""
+    """Rotations of disjoint pairs: dimensions ``i[k]`` and ``j[k]`` are rotated by ``theta[k]``."""
 
     i: Indices
     j: Indices
@@ -39,8 +39,8 @@ class PairwiseRotation:
     d : int
         Number of dimensions, at least 1.
     layers : iterable of (i, j, theta)
-        For each layer, the pairs' dimensions and angles: three sequences of equal length. No dimension may
-        stand twice in a layer. Angles are kept in single precision.
+        For each layer, the dimensions of its pairs and their angles, as three sequences of equal length. No
+        dimension may occur twice in a layer. Angles are kept in single precision.
 
     Examples
     --------
@@ -65,7 +65,16 @@ class PairwiseRotation:
     @classmethod
     def random(cls, d: int, n_layers: int, seed: int) -> PairwiseRotation:
         """
-        Random pairs turned by random angles: the paper's sparse random rotation (SRR).
+        Return a rotation of random pairs by random angles: the paper's sparse random rotation (SRR).
+
+        Parameters
+        ----------
+        d : int
+            Number of dimensions.
+        n_layers : int
+            Number of layers.
+        seed : int
+            Seed of the random pairs and angles.
 
         Examples
         --------
@@ -88,7 +97,7 @@ class PairwiseRotation:
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """The layers, first applied first; their arrays are read-only."""
+        """The layers in the order in which they are applied; their arrays are read-only."""
         return self._layers
 
     @property
@@ -112,7 +121,7 @@ class PairwiseRotation:
 
     def to_dense(self) -> Doubles:
         """
-        Return the (d, d) matrix R of the whole transform, y = R x.
+        Return the matrix R of the whole transform, of shape (d, d), so that y = R x.
 
         Examples
         --------
@@ -127,7 +136,7 @@ class PairwiseRotation:
 
     def to_sparse(self) -> list[csr_matrix]:
         """
-        Return one sparse (d, d) matrix for each layer; their product, last layer first, is the transform.
+        Return one sparse matrix of shape (d, d) per layer. Their product, last layer first, is the transform.
 
         Examples
         --------
@@ -176,7 +185,7 @@ def rotate_rows(
     j: Indices,
     theta: Floats,
 ) -> None:
-    """Rotate the disjoint pairs of rows i and j of a matrix by theta, in place."""
+    """Rotate the disjoint pairs of rows `i` and `j` of a matrix by `theta`, in place."""
     cosine, sine = _cosine_sine(theta)
     upper, lower = matrix[i], matrix[j]
     matrix[i] = cosine[:, None] * upper - sine[:, None] * lower
@@ -185,11 +194,11 @@ def rotate_rows(
 
 def random_pairings(d: int, n_layers: int, rng: np.random.Generator) -> Iterator[tuple[Indices, Indices]]:
     """
-    Yield `n_layers` random pairings (i, j) of `d` dimensions; if `d` is odd, one sits each layer out.
+    Yield `n_layers` random pairings (i, j) of `d` dimensions. If `d` is odd, each layer leaves one dimension alone.
 
-    Each four layers pair the 16 corners of the same random cubes along their four directions, so that the native
+    Every four layers pair the 16 corners of the same random cubes along their four directions, so that the native
     code can apply them without leaving the first-level cache. Measured, this is as good as pairings drawn
-    independently. (Where `d` is no multiple of 16, what is left of the last cube is paired as it comes.)
+    independently. (If `d` is not a multiple of 16, the rest of the last cube is paired in order.)
     """
     depth = max(1, min(4, int(d).bit_length() - 1))
     order = np.empty(0, dtype=np.int32)
@@ -205,7 +214,7 @@ def random_pairings(d: int, n_layers: int, rng: np.random.Generator) -> Iterator
 
 
 def checked_dimension(d: int, name: str = "d") -> int:
-    """Return `d` if it is a number of dimensions that a rotation can have."""
+    """Return `d` as an int, or raise an error if a rotation cannot have that many dimensions."""
     return as_int(d, name, 1, MAX_DIMENSIONS)
 
 
@@ -222,13 +231,13 @@ def _checked(d: int, number: int, layer: tuple[npt.ArrayLike, npt.ArrayLike, npt
     if len(both) and (both.min() < 0 or both.max() >= d):
         raise ValueError(f"{where}: dimensions must be from 0 to {d - 1}, found {both.min()} to {both.max()}")
     if len(np.unique(both)) < len(both):
-        raise ValueError(f"{where}: a dimension stands in more than one pair")
+        raise ValueError(f"{where}: a dimension is in more than one pair")
     if len(theta) and theta.dtype.kind not in "fiu":
         raise TypeError(f"{where}: angles must be real numbers, not {theta.dtype}")
     theta = theta.astype(np.float32)
     if not np.isfinite(theta).all():
         raise ValueError(f"{where}: angles must be finite")
-    theta += np.float32(0)  # which makes -0 a 0: equal angles must hash alike
+    theta += np.float32(0)  # turns -0 into 0: equal angles must have equal hashes
     checked = Layer(i.astype(np.int32), j.astype(np.int32), theta)
     for part in checked:
         part.flags.writeable = False

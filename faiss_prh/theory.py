@@ -1,8 +1,8 @@
 """
 The paper's closed forms for a two-dimensional Gaussian.
 
-A centred Gaussian is given by the variances `lambda1` and `lambda2` along its principal axes, and the angle
-`theta` from the first dimension to the axis of `lambda1`. Arguments broadcast against each other.
+A centred Gaussian is described by the variances `lambda1` and `lambda2` along its principal axes, and by the angle
+`theta` from the first dimension to the axis of `lambda1`. Arguments are broadcast against each other.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ Array = NDArray[np.float64]
 
 def covariance(lambda1: ArrayLike, lambda2: ArrayLike, theta: ArrayLike) -> tuple[Array, Array, Array]:
     """
-    Return the covariance matrix's entries (s11, s22, s12).
+    Return the entries (s11, s22, s12) of the covariance matrix.
 
     Parameters
     ----------
     lambda1, lambda2 : array_like
-        Eigenvalues of the covariance matrix: finite, not negative, in either order.
+        Eigenvalues of the covariance matrix, in either order: finite and not negative.
     theta : array_like
         Angle from the first dimension to the axis of `lambda1`, in radians.
 
@@ -38,7 +38,7 @@ def covariance(lambda1: ArrayLike, lambda2: ArrayLike, theta: ArrayLike) -> tupl
     lambda1, lambda2 = _checked("lambda1", lambda1), _checked("lambda2", lambda2)
     theta = _checked("theta", theta, least=-np.inf)
     cosine, sine = np.cos(theta), np.sin(theta)
-    # As the paper's mean ± half the difference times cos 2θ, without the cancellation in small variances.
+    # The paper's mean ± half the difference times cos 2θ, written so that small variances do not cancel.
     s11 = lambda1 * cosine**2 + lambda2 * sine**2
     s22 = lambda1 * sine**2 + lambda2 * cosine**2
     return s11, s22, (lambda1 - lambda2) * (sine * cosine)
@@ -46,19 +46,19 @@ def covariance(lambda1: ArrayLike, lambda2: ArrayLike, theta: ArrayLike) -> tupl
 
 def quantisation_error(variances: ArrayLike) -> Array:
     """
-    Return the expected squared distance of a centred Gaussian vector to the vector of its signs, ±1.
+    Return the expected squared distance between a centred Gaussian vector and the vector of its signs (±1).
 
-    Covariances do not matter to it. Of all variances with one sum, equal ones make it least.
+    It does not depend on covariances. Among variances with the same sum, equal ones make it smallest.
 
     Parameters
     ----------
     variances : array_like
-        Variances of the dimensions along the last axis, as many as there are: finite, not negative.
+        Variances of the dimensions, any number of them, along the last axis: finite and not negative.
 
     Returns
     -------
     ndarray
-        n + Σ s - 2 √(2/π) Σ √s over the last axis, which is gone from the shape.
+        n + Σ s - 2 √(2/π) Σ √s, summed over the last axis.
 
     Examples
     --------
@@ -74,17 +74,17 @@ def quantisation_error(variances: ArrayLike) -> Array:
 
 def pair_quantisation_error(lambda1: ArrayLike, lambda2: ArrayLike, theta: ArrayLike) -> Array:
     """
-    Return the quantisation error of two dimensions as a function of the angle.
+    Return the quantisation error of two dimensions, as a function of the angle.
 
     Parameters
     ----------
     lambda1, lambda2, theta : array_like
-        As for `covariance`.
+        See `covariance`.
 
     Returns
     -------
     ndarray
-        Expected squared distance to the sign vector, least at θ = π/4 and greatest at θ = 0.
+        Expected squared distance to the sign vector: smallest at θ = π/4, largest at θ = 0.
 
     Examples
     --------
@@ -98,15 +98,15 @@ def pair_quantisation_error(lambda1: ArrayLike, lambda2: ArrayLike, theta: Array
 
 def orthant_probabilities(lambda1: ArrayLike, lambda2: ArrayLike, theta: ArrayLike) -> tuple[Array, Array]:
     """
-    Return the probabilities of the codes (1, 1) and (-1, 1); each is also that of the opposite code.
+    Return the probabilities of the codes (1, 1) and (-1, 1). The opposite codes have the same ones.
 
-    The paper's arctangent holds for θ between 0 and π/2; this form holds for every angle. A dimension that
-    is always 0 has no sign: it counts as a fair coin, the limit of small variances.
+    The paper's arctangent is valid for θ between 0 and π/2, this form for every angle. A dimension that is always 0
+    has no sign. It is treated as a fair coin, which is the limit of small variances.
 
     Parameters
     ----------
     lambda1, lambda2, theta : array_like
-        As for `covariance`.
+        See `covariance`.
 
     Returns
     -------
@@ -128,17 +128,17 @@ def orthant_probabilities(lambda1: ArrayLike, lambda2: ArrayLike, theta: ArrayLi
 
 def code_entropy(lambda1: ArrayLike, lambda2: ArrayLike, theta: ArrayLike) -> Array:
     """
-    Return the entropy of the two-bit code, in bits; the paper's natural logarithms give it in nats.
+    Return the entropy of the two-bit code, in bits. The paper uses natural logarithms, which give nats.
 
     Parameters
     ----------
     lambda1, lambda2, theta : array_like
-        As for `covariance`.
+        See `covariance`.
 
     Returns
     -------
     ndarray
-        Entropy from 1 to 2 bits: like the quantisation error least at θ = π/4 and greatest at θ = 0.
+        Entropy from 1 to 2 bits. Like the quantisation error, it is smallest at θ = π/4 and largest at θ = 0.
 
     Examples
     --------

@@ -1,9 +1,14 @@
 """The benchmarks' own parts: data sets from files, and made-up ones; the command line; tables and plots."""
 
 import json
+import re
 import sys
 import time
+from itertools import combinations, product
+from pathlib import Path
+from xml.etree import ElementTree
 
+import faiss
 import numpy as np
 import pytest
 from faiss.contrib.vecs_io import fvecs_write
@@ -189,10 +194,7 @@ def test_made_up_data():
 def extras():
     pytest.importorskip("threadpoolctl", reason="an extra")
     pytest.importorskip("tqdm", reason="an extra")
-    plt = pytest.importorskip("matplotlib.pyplot", reason="an extra")
-    plt.switch_backend("Agg")
-    yield
-    plt.close("all")
+    pytest.importorskip("matplotlib", reason="an extra")
 
 
 def run_main(monkeypatch, *arguments):
@@ -263,16 +265,14 @@ def test_no_suitable_data(name, d, wanted, monkeypatch, tmp_path):
 
 @pytest.mark.usefixtures("extras")
 def test_other_bits_and_trivial_recalls_are_marked(capsys):
-    import matplotlib.pyplot as plt
+    from bench.curves import CUTS, Curve, as_json, plot, print_curves
 
-    from bench.curves import CUTS, Curve, draw, print_curves
-
-    curves = {name: Curve(bits, np.full((2, len(CUTS)), 0.5), 100) for name, bits in (("RR", 24), ("Hadamard", 32))}
-    print_curves("title", curves, 24)
+    recalls = np.full((2, len(CUTS)), 0.5)
+    curves = {name: Curve(bits, recalls, 100, wanted_bits=24) for name, bits in (("RR", 24), ("Hadamard", 32))}
+    print_curves("title", curves)
     rr = next(line.split() for line in capsys.readouterr().out.splitlines() if line.strip().startswith("RR"))
     assert rr == ["RR", "24", "0.500", "±", "0.000", "\N{EN DASH}", "\N{EN DASH}"]
-    panel = plt.subplots()[1]
-    draw(panel, "title", curves, 24)
+    (panel,) = plot(as_json({"title": curves})).axes
     assert [text.get_text() for text in panel.get_legend().get_texts()] == ["RR", "Hadamard, 32 bits"]
 
 
@@ -293,20 +293,142 @@ def test_cost_of_high_dimension(monkeypatch, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "BPBC is left out" in printed
     results = json.loads((tmp_path / "highdim.json").read_text())
-    cost = results["synthetic 200 (200 dimensions), cost"]
+    cost = results["cost"]["synthetic 200 (200 dimensions)"]
     assert cost["SRR"]["train_seconds"] > 0.05
     assert cost["SRR"]["encode_microseconds"] > 0
-    assert cost.keys() == results["synthetic 200 (200 dimensions), against BPBC"].keys()
+    assert cost.keys() == results["recall"]["synthetic 200 (200 dimensions), against BPBC"].keys()
     if highdim.has_hadamard():
         assert "Hadamard, 256 bits" in printed
 
 
 @pytest.mark.usefixtures("extras")
 def test_faiss_without_hadamard(monkeypatch):
-    import faiss
-
     from bench import encode, highdim
 
     monkeypatch.delattr(faiss, "HadamardRotation", raising=False)
     assert "Hadamard" not in highdim.against_bpbc(256)
     assert "Hadamard" not in encode.batch_rivals(np.zeros((2, 16), np.float32), np.random.default_rng(0))
+
+
+IMAGES = Path(__file__).parent.parent / "docs" / "images"
+PICTURES = ("encode", "bits", "search")
+
+
+@pytest.mark.usefixtures("extras")
+@pytest.mark.skipif(not hasattr(faiss, "IndexRaBitQ"), reason="a rival that this Faiss does not have")
+def test_pictures(monkeypatch, tmp_path):
+    from bench import bits, encode, search
+    from faiss_prh.cli import evaluation
+
+    monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
+    monkeypatch.setattr(encode, "TARGETS", {128: {}, 256: {}})
+    monkeypatch.setattr(bits, "datasets_of", lambda options: [datasets.synthetic(40, 300, 200, 5)])
+    monkeypatch.setattr(search, "datasets_of", lambda options: [datasets.synthetic(32, 1300, 1000, 5)])
+    run_main(monkeypatch, "pictures", "--quick", "--output", tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == {
+        f"{name}.{kind}" for name in PICTURES for kind in ("json", "svg")
+    }
+    written = {name: (tmp_path / f"{name}.svg").read_bytes() for name in PICTURES}
+    for name, picture in written.items():
+        assert texts_in(picture.decode()) & {"PRH", "PRH, IVF"}, name
+        (tmp_path / f"{name}.svg").unlink()
+    (tmp_path / "other.json").write_text("not of an experiment")
+    run_main(monkeypatch, "redraw", tmp_path)
+    assert {name: (tmp_path / f"{name}.svg").read_bytes() for name in PICTURES} == written
+
+
+@pytest.mark.usefixtures("extras")
+def test_nothing_to_redraw(monkeypatch, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        run_main(monkeypatch, "redraw", tmp_path)
+    assert f"error: {tmp_path}: no figures of an experiment; expected" in capsys.readouterr().err
+
+
+def texts_in(svg):
+    """Return the lines of text in a picture, which Matplotlib writes as comments beside their outlines."""
+    ElementTree.fromstring(svg)
+    return {line for text in re.findall(r"<!-- (.*?) -->", svg, re.DOTALL) for line in text.splitlines()}
+
+
+def legends_of(figure):
+    return [*figure.legends, *(panel.get_legend() for panel in figure.axes if panel.get_legend())]
+
+
+def names_of(figure):
+    """Return the texts of titles, axes and legends."""
+    texts = [text for legend in legends_of(figure) for text in legend.get_texts()]
+    for panel in figure.axes:
+        texts += [panel.title, panel.xaxis.label, panel.yaxis.label]
+    return [text for text in texts if text.get_text()]
+
+
+def tick_labels_of(figure):
+    """Return the texts at the ticks that are in view."""
+    found = []
+    for panel in figure.axes:
+        area = panel.get_window_extent().padded(1)
+        for label in (*panel.get_xticklabels(), *panel.get_yticklabels()):
+            x, y = label.get_transform().transform(label.get_position())
+            if label.get_text() and (area.x0 <= x <= area.x1 or area.y0 <= y <= area.y1):
+                found.append(label)
+    return found
+
+
+def results_of(name):
+    if name in PICTURES:
+        return json.loads((IMAGES / f"{name}.json").read_text())
+    if name == "cost":
+        from bench.cost import DIMENSIONS
+
+        names = ("n", "prh", "kernel", "bpbc", "prh_us", "bpbc_us")
+        return {"encoding": {name: [n * factor for n in DIMENSIONS] for factor, name in enumerate(names, 1)}}
+    names = [*(f"PRH(7,0,{tilt})" for tilt in (0, 0.4, 1)), *(f"rival {k}" for k in range(8)), "Hadamard, 1024 bits"]
+    curves = {name: {"label": name, "cuts": [10, 100, 1000], "recalls": [[0.1, 0.5, 1]]} for name in names}
+    return {f"synthetic {k} (128 dimensions), random sparse PCA": curves for k in range(6)}
+
+
+@pytest.mark.usefixtures("extras")
+@pytest.mark.parametrize("name", [*PICTURES, "cost", "sift"])
+def test_nothing_in_a_picture_overlaps(name):
+    from bench.__main__ import PLOTS
+    from bench.plots import drawn
+
+    figure = drawn(PLOTS[name], results_of(name))
+    figure.draw_without_rendering()
+    ticks = tick_labels_of(figure)
+    assert len(ticks) > 6
+    extents = [(text.get_text(), text.get_window_extent()) for text in (*ticks, *names_of(figure))]
+    for (one, extent), (other, its_extent) in combinations(extents, 2):
+        assert not extent.overlaps(its_extent), (one, other)
+    assert all(extent.x0 >= 0 and extent.x1 <= figure.bbox.x1 for _, extent in extents)
+    for legend, panel in product(legends_of(figure), figure.axes):
+        assert not legend.get_window_extent().overlaps(panel.get_window_extent())
+
+
+@pytest.mark.usefixtures("extras")
+@pytest.mark.parametrize("name", PICTURES)
+def test_committed_pictures_show_the_committed_figures(name):
+    # Not byte for byte: outlines and roundings differ between versions of Matplotlib.
+    from bench.__main__ import PLOTS
+    from bench.plots import drawn
+
+    expected = {
+        line for text in names_of(drawn(PLOTS[name], results_of(name))) for line in text.get_text().splitlines()
+    }
+    assert len(expected) > 5
+    assert expected <= texts_in((IMAGES / f"{name}.svg").read_text())
+
+
+@pytest.mark.usefixtures("extras")
+def test_ours_differ_from_rivals_also_in_grey():
+    from matplotlib.colors import to_rgb
+
+    from bench.plots import styles
+
+    ours = styles(["PRH", "PCA + PRH", *(f"PRH({k},0,0)" for k in range(9))]).values()
+    rivals = styles(["ITQ", *(f"rival {k}" for k in range(9))]).values()
+    assert all(np.dot(to_rgb(look["color"]), (0.299, 0.587, 0.114)) < 0.3 for look in ours)
+    assert all(len(set(to_rgb(look["color"]))) == 1 and look["markerfacecolor"] == "white" for look in rivals)
+    assert not any("linestyle" in look or "markerfacecolor" in look for look in ours)
+    assert all("linestyle" in look for look in rivals)
+    assert min(look["linewidth"] for look in ours) > 1.5 * max(look["linewidth"] for look in rivals)

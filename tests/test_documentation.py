@@ -1,7 +1,9 @@
-"""Every example in the docstrings and in the README is run."""
+"""Every example in the docstrings, in the README and in docs/ is run, and prints what is shown."""
 
+import contextlib
 import doctest
 import importlib
+import io
 import os
 import re
 import subprocess
@@ -13,7 +15,17 @@ import pytest
 
 import faiss_prh
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+# A draft of the README, while there is one, is to take its place.
+READMES = [path for path in (ROOT / "docs" / "_readme_draft.md", ROOT / "README.md") if path.exists()]
+PAGES = [
+    READMES[0],
+    *(
+        path
+        for path in sorted((ROOT / "docs").glob("[!_]*.md"))
+        if "```python" in path.read_text() and path.name != "cluster.md"  # as below
+    ),
+]
 PACKAGE = Path(faiss_prh.__file__).parent
 MODULES = [
     ".".join(("faiss_prh", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
@@ -36,34 +48,46 @@ def test_public_names_have_examples():
         assert examples or name == "Parameters", name
 
 
-def test_readme_python_examples(tmp_path, monkeypatch):
+def blocks(page, language):
+    """Return the blocks of code in a language, each with what it prints: the block of text right behind it, if any."""
+    pattern = rf"^```{language}\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?"
+    return re.findall(pattern, page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+def assert_prints(code, expected, printed):
+    checker, options = doctest.OutputChecker(), doctest.ELLIPSIS
+    example = doctest.Example(code, expected)
+    assert checker.check_output(example.want, printed, options), checker.output_difference(example, printed, options)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_examples_print_what_is_shown(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
-    assert blocks
     namespace = {}
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), namespace)
+    assert blocks(page, "python")
+    for code, expected in blocks(page, "python"):
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(code, page.name, "exec"), namespace)
+        assert_prints(code, expected, printed.getvalue())
 
 
-def shell_blocks():
-    return re.findall(r"```sh\n(.*?)```", README.read_text(), re.DOTALL)
-
-
-def test_readme_commands_are_those_of_ci():
-    main_job, tests = shell_blocks()[:2]
+@pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
+def test_readme_commands_are_those_of_ci(page):
+    (main_job, _), (tests, _) = blocks(page, "sh")[:2]
     assert main_job.strip() == "pip install . && faiss-prh demo"
     assert tests.strip() == 'pip install ".[test]" && pytest'
 
 
 def test_readme_shell_examples(tmp_path):
-    blocks = shell_blocks()[2:]
-    assert blocks
-    rng = np.random.default_rng(0)
-    for name, n in {"t": 2000, "b": 3000, "more": 50, "q": 20}.items():
-        np.save(tmp_path / f"{name}.npy", rng.normal(size=(n, 64)).astype("float32"))
+    examples = blocks(READMES[0], "sh")[2:]
+    assert examples
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    for block in blocks:
-        subprocess.run(["bash", "-euxc", block], cwd=tmp_path, env=environment, check=True)
+    for code, expected in examples:
+        run = ["bash", "-euo", "pipefail", "-c", code]
+        done = subprocess.run(run, cwd=tmp_path, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+        if expected:
+            assert_prints(code, expected, done.stdout)
     assert faiss_prh.read_index(tmp_path / "i.prh").ntotal == 3050
     assert np.load(tmp_path / "r.npz")["ids"].shape == (20, 10)
     assert np.load(tmp_path / "codes.npy").shape == (3000, 32)

@@ -1,4 +1,4 @@
-"""The rivals of the paper, and what a user of today would pick: each an `Encoder`."""
+"""The paper's rivals and those a user would choose today, each an `Encoder`."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from bench.baselines.prh import PRH, Reduced
 from bench.baselines.rotations import hadamard, has_hadamard, rr, srr
 
 Makers = dict[str, Callable[[int], Encoder]]
-"""Names, and what makes the encoder for a seed."""
+"""Functions that make an encoder for a seed, by name."""
 
 QUICK_DENSE_BITS = 512  # above, what decomposes a dense matrix again and again is too slow for a quick run
 
@@ -36,7 +36,7 @@ def prh_makers(d: int, settings: list[tuple[int, int, float]], bits: int | None 
 
 
 def possible(name: str, make: Callable[[int], Encoder]) -> Makers:
-    """Return the rival by its name; or nothing, with a line that says so, if it cannot be made for its sizes."""
+    """Return the rival by its name, or print why it cannot be made and return nothing."""
     try:
         make(0)
     except ValueError as error:
@@ -46,7 +46,7 @@ def possible(name: str, make: Callable[[int], Encoder]) -> Makers:
 
 
 def rival_makers(d: int, bits: int | None = None, *, quick: bool = False) -> Makers:
-    """Return all rivals for `bits` bits, for a quick run without the slow; those that keep the dimension behind PCA."""
+    """Return all rivals, without the slow ones for a quick run; those that keep the dimension come after PCA."""
     bits = bits or d
 
     def kept(make: Callable[[int, int], Encoder]) -> Callable[[int], Encoder]:

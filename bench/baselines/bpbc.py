@@ -9,7 +9,7 @@ BLOCK = 500
 
 
 class BPBC:
-    """A vector folded into a d1 × d2 matrix X, and the signs of R1ᵀ X R2; R1 and R2 learned by turns."""
+    """A vector folded into a d1 × d2 matrix X, and the signs of R1ᵀ X R2; R1 and R2 learned in turn."""
 
     is_random = True
 
@@ -44,7 +44,7 @@ class BPBC:
 
 
 def _best_left(folded: np.ndarray, left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return the rotation that brings X R2 nearest to the signs it has now, and the objective before."""
+    """Return the rotation that brings X R2 nearest to its present signs, and the objective before."""
     products, total = np.zeros((len(left), len(left))), 0.0
     for first in range(0, len(folded), BLOCK):
         half = folded[first : first + BLOCK] @ right

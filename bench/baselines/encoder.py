@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Encoder(Protocol):
-    """Learns from vectors, then makes codes of `bits` bits, packed as Faiss has them."""
+    """Learns from vectors, then makes codes of `bits` bits, packed as in Faiss."""
 
     bits: int
     is_random: bool
@@ -21,7 +21,7 @@ def packed_signs(y: np.ndarray) -> np.ndarray:
 
 
 class Linear:
-    """Signs of the centred vectors times a matrix, which `learn` gives."""
+    """Signs of the centred vectors times a matrix that `learn` returns."""
 
     is_random = True
 

@@ -1,7 +1,7 @@
 """
 Iterative quantization (Gong, Lazebnik, Gordo and Perronnin 2013), twice.
 
-As published, and as Faiss has it: its update multiplies by the wrong transpose and does not raise the objective.
+As published, and as in Faiss, whose update multiplies by the wrong transpose and does not raise the objective.
 """
 
 import faiss
@@ -13,7 +13,7 @@ ITERATIONS = 50
 
 
 class ITQ(Linear):
-    """Rotate the principal components so that they are near their signs, by turns: signs, then the best rotation."""
+    """Rotate the principal components towards their signs: take the signs, then the best rotation, in turn."""
 
     def learn(self, x: np.ndarray) -> np.ndarray:
         # float32, as the vectors are: its learning time is compared, and float64 would double it.

@@ -46,7 +46,7 @@ class KMH:
 
 
 def _balanced(variances: np.ndarray, n_subspaces: int) -> np.ndarray:
-    """Return the axes of each subspace in turn: the largest first, to the one whose product of variances is least."""
+    """Return the axes of each subspace in turn: each axis, by variance, goes to the smallest product of variances."""
     members: list[list[int]] = [[] for _ in range(n_subspaces)]
     logs, size = np.zeros(n_subspaces), len(variances) // n_subspaces
     for axis, variance in enumerate(np.maximum(variances, 1e-12 * variances.max())):

@@ -1,4 +1,4 @@
-"""PRH as the other encoders are, and the principal components in front of what keeps the dimension."""
+"""PRH as an `Encoder`, and PCA in front of encoders that keep the dimension."""
 
 import faiss
 import numpy as np

@@ -8,7 +8,7 @@ from faiss_prh import PRHTransform
 
 
 class Rotated:
-    """The signs of centred vectors after a transform that is ready."""
+    """The signs of centred vectors after a transform that needs no training."""
 
     is_random = True
 
@@ -41,5 +41,5 @@ def has_hadamard() -> bool:
 
 
 def hadamard(d: int, seed: int = 0) -> Rotated:
-    """Faiss's Hadamard rotation, which makes a power of two of the bits."""
+    """Faiss's Hadamard rotation, whose number of bits is the next power of two."""
     return Rotated(faiss.HadamardRotation(d, seed))

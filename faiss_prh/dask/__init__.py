@@ -1,7 +1,7 @@
 """
-Training, encoding and searching on a Dask cluster (the extra `dask`).
+Training, encoding and searching on a Dask cluster (needs the extra ``dask``).
 
-Everything a worker holds can be computed again from what the scheduler knows, so a worker may die at any time.
+Everything that a worker holds can be computed again from what the scheduler knows, so a worker may die at any time.
 """
 
 from .arrays import encode, sample, train

@@ -17,22 +17,22 @@ from ..learning.sampling import Sample
 from ..learning.train import sample_rows
 from ..transform import PRHTransform
 
-_BRANCHES = 8  # of the tree in which parts are merged
+_BRANCHES = 8  # parts merged at once in each node of the tree
 
 
 def train(prh: PRHTransform, x: da.Array, *, max_train_bytes: int = 1 << 30) -> None:
     """
     Train a transform from a Dask array.
 
-    Up to 4096 dimensions from the exact moments of all vectors, summed as a tree, as `PRHTransform.partial_train` and
-    ``merge`` do it. Beyond, from a uniform sample.
+    Up to 4096 dimensions it learns from the exact moments of all vectors, as `faiss_prh.PRHTransform.partial_train`
+    and ``merge`` do, which are summed as a tree. Beyond, it learns from a uniform sample.
 
     Parameters
     ----------
     prh : PRHTransform
     x : dask.array.Array of shape (m, d)
     max_train_bytes : int, optional
-        What the sample may take, beyond 4096 dimensions.
+        Memory for the sample, beyond 4096 dimensions.
 
     Examples
     --------
@@ -58,14 +58,15 @@ def train(prh: PRHTransform, x: da.Array, *, max_train_bytes: int = 1 << 30) -> 
 
 def sample(x: da.Array, n_bytes: int, seed: int = 0) -> Floats:
     """
-    Return a uniform sample of the vectors of a Dask array, as many as some memory holds.
+    Return a uniform sample of the vectors in a Dask array, as many as fit into the given memory.
 
     Parameters
     ----------
     x : dask.array.Array of shape (m, d)
     n_bytes : int
-        What the sample may take.
+        Memory for the sample, in single precision.
     seed : int, optional
+        Seed of the sample.
 
     Examples
     --------
@@ -105,12 +106,12 @@ def encode(prh: PRHTransform, x: da.Array) -> da.Array:
         raise RuntimeError("this PRHTransform is not trained: call train first")
     x = in_rows(x, prh.d_in)
     n_bytes = bytes_of(prh.d_out)
-    shared = dask.delayed(PRHTransform.from_bytes)(prh.to_bytes(), pure=True)  # once a worker, not once a block
+    shared = dask.delayed(PRHTransform.from_bytes)(prh.to_bytes(), pure=True)  # once per worker, not per block
     return x.map_blocks(_encoded, shared, dtype=np.uint8, chunks=(x.chunks[0], (n_bytes,)), meta=np.empty((0, 0), "u1"))
 
 
 def in_rows(x: Any, d: int | None = None) -> da.Array:
-    """Return a Dask array of vectors in blocks of whole rows, the numbers of which are known."""
+    """Return a Dask array of vectors as blocks of whole rows whose numbers of rows are known."""
     if not isinstance(x, da.Array):
         raise TypeError(f"a dask.array.Array is needed, not {type(x).__name__}")
     if x.ndim != 2 or (d is not None and x.shape[1] != d):
@@ -121,7 +122,7 @@ def in_rows(x: Any, d: int | None = None) -> da.Array:
 
 
 def _tree(x: da.Array, leaf: Callable[[Any, int], Any]) -> Any:
-    """Compute and merge what there is of each block; a leaf is made of it and its first row."""
+    """Make a leaf of each block and the number of its first row, and merge the leaves as a tree."""
     firsts = np.cumsum([0, *x.chunks[0]])[:-1].tolist()
     level = [leaf(block, first) for block, first in zip(x.to_delayed().ravel(), firsts, strict=True)]
     while len(level) > 1:
@@ -145,7 +146,7 @@ def _sampled(block: AnyArray, size: int, seed: int, first: int) -> Sample:
 
 
 def _merged(*parts: Any) -> Any:
-    total = copy.deepcopy(parts[0])  # a task must not change what may be asked for again
+    total = copy.deepcopy(parts[0])  # a task must not change its inputs: they may be used again
     for part in parts[1:]:
         total.merge(part)
     return total

@@ -1,4 +1,4 @@
-"""An index in parts, one on each worker."""
+"""An index in shards, one on each worker."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from ..storage.container import replacing
 from ..storage.files import deserialize_index, read_index, serialize_index, write_index
 from .arrays import in_rows, sample
 
-_QUERY_BYTES = 4 << 20  # that go to the workers at a time
+_QUERY_BYTES = 4 << 20  # sent to the workers at a time
 _MANIFEST, _FORMAT = "shards.json", 1
 
 
 class ShardedIndex:
     """
-    An index in parts, one on each worker, that are searched together.
+    An index in shards, one on each worker, which are searched together.
 
-    Made by `build` or `load`. Ids are the rows of the array it was built from.
+    It is made by `build` or `load`. Ids are the rows of the array that it was built from.
 
     Attributes
     ----------
@@ -61,22 +61,22 @@ class ShardedIndex:
         client: Client | None = None,
     ) -> ShardedIndex:
         """
-        Train one index on a sample, and fill a copy of it on each worker with its part of the vectors.
+        Train one index on a sample, and fill a copy of it on each worker with that worker's part of the vectors.
 
         Parameters
         ----------
         description : str
-            For `index_factory`.
+            Factory string, as for `faiss_prh.index_factory`.
         x : dask.array.Array of shape (m, d)
-            A worker adds its part a block at a time, and so holds only one block of it.
+            The vectors. A worker adds its part block by block, and so holds only one block at a time.
         metric : int, optional
-            For `index_factory`.
+            Metric, as for `faiss_prh.index_factory`.
         n_shards : int, optional
-            One for each worker by default.
+            Number of shards; one per worker by default.
         max_train_bytes : int, optional
-            What the sample may take.
+            Memory for the sample.
         client : distributed.Client, optional
-            The current one by default.
+            The client of the cluster; the current one by default.
 
         Examples
         --------
@@ -98,9 +98,9 @@ class ShardedIndex:
         if isinstance(index, faiss.IndexBinary):
             raise ValueError(f"{description!r} takes codes, not vectors: put a transform in front, as in PRH,BFlat")
         index.train(sample(x, max_train_bytes))
-        # Not scattered: what is scattered is lost with the worker that has it.
+        # Not scattered: scattered data is lost with the worker that holds it.
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that it is large
+            warnings.simplefilter("ignore", UserWarning)  # about its size
             trained = client.submit(_same, serialize_index(index), pure=False)
         shards: list[Future] = []
         sizes: list[int] = []
@@ -110,20 +110,22 @@ class ShardedIndex:
             shards.append(client.submit(_built, trained, first, _Recipe(part), pure=False, **where))
             sizes.append(size)
         built = cls(client, x.shape[1], shards, sizes)
-        client.gather(client.map(_shape, shards, pure=False))  # a mistake shows here, and not in the first search
+        client.gather(client.map(_shape, shards, pure=False))  # an error shows here, and not in the first search
         return built
 
     def search(self, x: npt.ArrayLike, k: int, **settings: float) -> tuple[AnyArray, Ids]:
         """
-        Return the k nearest of all shards.
+        Return the distances and ids of the k nearest vectors of all shards.
 
         Parameters
         ----------
         x : array of shape (n, d)
+            The queries.
         k : int
+            Number of results per query.
         **settings : number
-            Attributes of the index to set meanwhile, such as ``k_factor``, or of what is behind its transforms, such as
-            ``nprobe``.
+            Attributes to set for this search: of the index, such as ``k_factor``, or of the index behind its
+            transforms, such as ``nprobe``.
         """
         vectors = as_vectors(x, self.d, "query vectors")
         k = as_int(k, "k", 1)
@@ -141,13 +143,13 @@ class ShardedIndex:
 
     def save(self, folder: str | Path) -> None:
         """
-        Write the shards to a folder that all workers see, in place of those that it has.
+        Write the shards to a folder that all workers see, replacing those in it.
 
         Parameters
         ----------
         folder : path
-            Made if need be. Until all shards are written, `load` gives the old ones; then their files are removed, and
-            whoever has loaded them should load again.
+            Created if it does not exist. Until all shards are written, `load` gives the old ones. After that their
+            files are removed, and whoever has loaded them should load again.
         """
         folder = Path(folder).absolute()
         folder.mkdir(parents=True, exist_ok=True)
@@ -157,7 +159,7 @@ class ShardedIndex:
         manifest = {"format": _FORMAT, "d": self.d, "sizes": self._sizes, "token": token}
         with replacing(folder / _MANIFEST) as file:
             file.write(json.dumps(manifest).encode())
-        # From now on a shard that is lost is read again from here, and not from files that are about to go.
+        # From now on a lost shard is read again from here, and not from files that are about to be removed.
         self._shards = _loaded(self._client, folder, (self.d, self._sizes, token), trusted=True)
         if old is not None:
             for name in _names(folder, old[2], old[1]):
@@ -171,10 +173,11 @@ class ShardedIndex:
         Parameters
         ----------
         folder : path
+            A folder that all workers see.
         client : distributed.Client, optional
-            The current one by default.
-        trusted : bool
-            As for `read_index`.
+            The client of the cluster; the current one by default.
+        trusted : bool, optional
+            Whether to read what cannot be checked, as for `faiss_prh.read_index`.
         """
         client = client or get_client()
         folder = Path(folder).absolute()
@@ -198,7 +201,7 @@ def _loaded(client: Client, folder: Path, manifest: tuple[int, list[int], str], 
 
 
 class _Shard:
-    """An index, and the row of its first vector. Travels between workers as bytes that are checked."""
+    """An index, and the row of its first vector. It travels between workers as bytes."""
 
     def __init__(self, index: Any, first: int) -> None:
         self.index, self.first = index, first
@@ -213,14 +216,14 @@ def _unpacked(data: bytes, first: int) -> _Shard:
 
 
 class _Recipe:
-    """A Dask array that is to travel to a worker as it is, and not as its values."""
+    """A Dask array that travels to a worker as a graph of tasks, not as its values."""
 
     def __init__(self, x: da.Array) -> None:
-        (self.x,) = dask.optimize(x)  # leaves out what other parts need
+        (self.x,) = dask.optimize(x)  # without the tasks that only other parts need
 
 
 def _parts(x: da.Array, n: int) -> list[da.Array]:
-    """Cut an array between its blocks into at most n parts of about as many rows."""
+    """Cut an array between its blocks into at most n parts with about equally many rows."""
     ends = np.cumsum(x.chunks[0])
     cuts = np.unique(np.searchsorted(ends, np.arange(1, n + 1) * ends[-1] / n) + 1)
     starts = np.concatenate([[0], cuts[:-1]])
@@ -254,14 +257,14 @@ def _shape(shard: _Shard) -> tuple[int, int]:
 
 
 def _searched(shard: _Shard, queries: AnyArray, k: int, settings: dict[str, float]) -> tuple[AnyArray, Ids, bool]:
-    with shard.lock, _with_settings(shard.index, settings):  # another thread may search with others
+    with shard.lock, _with_settings(shard.index, settings):  # another thread may search with other settings
         distances, ids = shard.index.search(queries, k)
     metric = getattr(getattr(shard.index, "refine_index", shard.index), "metric_type", faiss.METRIC_L2)
     return distances, np.where(ids < 0, ids, ids + shard.first), faiss.is_similarity_metric(metric)
 
 
 def _merged_results(found: Sequence[tuple[AnyArray, Ids, bool]], k: int) -> tuple[AnyArray, Ids]:
-    """Return the k nearest of what the shards have found; of equal ones the first."""
+    """Return the k nearest of the results of all shards; of equally near ones, the first."""
     distances, ids = (np.concatenate([shard[part] for shard in found], axis=1) for part in (0, 1))
     worst = np.iinfo(distances.dtype).max if distances.dtype.kind == "i" else np.inf
     ranks = np.where(ids < 0, worst, -distances if found[0][2] else distances)
@@ -271,7 +274,7 @@ def _merged_results(found: Sequence[tuple[AnyArray, Ids, bool]], k: int) -> tupl
 
 @contextmanager
 def _with_settings(index: Any, settings: dict[str, float]) -> Iterator[None]:
-    """Set attributes of an index, or of the parts inside that have them, for a while."""
+    """Set attributes of an index, or of the index inside it that has them, and restore them in the end."""
     before = []
     try:
         for name, value in settings.items():
