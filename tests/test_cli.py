@@ -23,7 +23,7 @@ import pytest
 import faiss_prh
 from faiss_prh.cli import commands, demo, evaluation
 from faiss_prh.cli.main import main
-from faiss_prh.index import parts_of as inspection
+from faiss_prh.index import factory_string as inspection
 from faiss_prh.transform import PRHTransform
 
 D = 16

@@ -16,7 +16,8 @@ import numpy as np
 from .._common.arrays import as_float32, first_non_finite_row
 from .._common.numbers import bytes_of
 from ..index.factory import index_factory
-from ..index.parts_of import factory_string, nested, transforms_of
+from ..index.factory_string import factory_string
+from ..index.parts_of import nested, transforms_of
 from ..storage.files import write_index
 from ..transform import PRHTransform
 from . import evaluation

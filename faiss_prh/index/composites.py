@@ -1,13 +1,77 @@
-"""Faiss's indexes of indexes, made around parts that already hold vectors."""
+"""Faiss's float indexes of indexes: taken apart, and put together around parts that already hold vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import faiss
+import numpy as np
 
 from .._common.types import Ids
+from ..transform import as_prh
+
+
+class Composite(NamedTuple):
+    """What an index of indexes is made of."""
+
+    kind: str  # "IndexPreTransform", "IndexIDMap", "IndexIDMap2" or "IndexRefine"
+    inside: Any
+    transforms: Sequence[Any] = ()
+    ids: Ids | None = None
+    store: Any = None
+    k_factor: float = 1.0
+
+
+def taken_apart(index: Any) -> Composite | None:
+    """
+    Return the parts of a float index, or None if it is none of these.
+
+    The parts are those of the index, and live as long as it does; the ids as well, which are not copied.
+
+    Examples
+    --------
+    >>> import faiss
+    >>> from faiss_prh import PRHTransform
+    >>> index = faiss.IndexPreTransform(PRHTransform(8), faiss.IndexFlatL2(8))
+    >>> composite = taken_apart(index)
+    >>> composite.kind, type(composite.transforms[0]).__name__, type(composite.inside).__name__
+    ('IndexPreTransform', 'PRHTransform', 'IndexFlatL2')
+    """
+    known = faiss.downcast_index(index)
+    if isinstance(known, faiss.IndexPreTransform):
+        chain = [known.chain.at(number) for number in range(known.chain.size())]
+        transforms = [as_prh(transform) or faiss.downcast_VectorTransform(transform) for transform in chain]
+        return Composite("IndexPreTransform", faiss.downcast_index(known.index), transforms=transforms)
+    if isinstance(known, faiss.IndexIDMap):
+        kind = "IndexIDMap2" if isinstance(known, faiss.IndexIDMap2) else "IndexIDMap"
+        n = known.id_map.size()
+        ids = faiss.rev_swig_ptr(known.id_map.data(), n) if n else np.empty(0, dtype=np.int64)
+        return Composite(kind, faiss.downcast_index(known.index), ids=ids)
+    if isinstance(known, faiss.IndexRefine):
+        base, store = faiss.downcast_index(known.base_index), faiss.downcast_index(known.refine_index)
+        return Composite("IndexRefine", base, store=store, k_factor=known.k_factor)
+    return None
+
+
+def put_together(composite: Composite) -> Any:
+    """
+    Return an index around its parts, which it keeps alive.
+
+    Examples
+    --------
+    >>> import faiss, numpy as np
+    >>> inside = faiss.IndexFlatL2(8)
+    >>> inside.add(np.eye(2, 8, dtype="float32"))
+    >>> put_together(Composite("IndexIDMap", inside, ids=np.array([7, 9]))).search(np.eye(2, 8), 1)[1].ravel()
+    array([7, 9])
+    """
+    if composite.kind == "IndexPreTransform":
+        return behind(composite.transforms, composite.inside)
+    if composite.kind == "IndexRefine":
+        return refined(composite.inside, composite.store, composite.k_factor)
+    assert composite.ids is not None
+    return with_ids(composite.kind, composite.inside, composite.ids)
 
 
 def behind(chain: Sequence[Any], inside: Any) -> Any:

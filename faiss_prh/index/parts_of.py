@@ -1,18 +1,14 @@
-"""What an index is made of: its parts, and the factory string that makes one like it."""
+"""The parts of an index: those inside it, and the transforms in front."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import faiss
-from faiss.contrib.factory_tools import reverse_index_factory
 
-from ..transform import PRHTransform, as_prh
-from .asymmetric import IndexBinaryAsymmetric
+from .composites import Composite, taken_apart
 from .pretransform import IndexBinaryPreTransform
-from .refine import IndexBinaryRefine
 
 
 def nested(index: Any) -> Iterator[Any]:
@@ -25,21 +21,15 @@ def nested(index: Any) -> Iterator[Any]:
     >>> [type(part).__name__ for part in nested(index_factory(16, "PRH,BIVF4"))]
     ['IndexBinaryPreTransform', 'IndexBinaryIVF']
     """
-    inside = index
-    while inside is not None:
-        if isinstance(inside, faiss.Index):
-            inside = faiss.downcast_index(inside)
-        elif isinstance(inside, faiss.IndexBinary):
-            inside = faiss.downcast_IndexBinary(inside)
-        yield inside
-        if isinstance(inside, IndexBinaryPreTransform):
-            inside = inside._keyed
-        elif isinstance(inside, faiss.IndexRefine):
-            inside = inside.base_index
-        elif isinstance(inside, (faiss.IndexIDMap, faiss.IndexBinaryIDMap, faiss.IndexPreTransform)):
-            inside = inside.index
-        else:
-            inside = None
+    part = index  # `index` itself stays: it owns what is inside
+    while part is not None:
+        if isinstance(part, faiss.Index):
+            part = faiss.downcast_index(part)
+        elif isinstance(part, faiss.IndexBinary):
+            part = faiss.downcast_IndexBinary(part)
+        yield part
+        composite = _taken_apart(part)
+        part = composite.inside if composite else None
 
 
 def transforms_of(index: Any) -> list[Any]:
@@ -52,85 +42,14 @@ def transforms_of(index: Any) -> list[Any]:
     >>> [type(part).__name__ for part in transforms_of(index_factory(16, "PCA8,PRH,LSH"))]
     ['PCAMatrix', 'PRHTransform']
     """
-    found = []
-    for part in nested(index):
-        if isinstance(part, IndexBinaryPreTransform):
-            found += part.chain
-        elif isinstance(part, faiss.IndexPreTransform):
-            chain = [part.chain.at(number) for number in range(part.chain.size())]
-            found += [as_prh(transform) or faiss.downcast_VectorTransform(transform) for transform in chain]
-    return found
+    composites = map(_taken_apart, nested(index))
+    return [transform for composite in composites if composite for transform in composite.transforms]
 
 
-def factory_string(index: Any) -> str:
-    """
-    Return a string from which `index_factory` makes an index like this one.
-
-    What no such string makes is named by its class.
-
-    Examples
-    --------
-    >>> from faiss_prh import index_factory
-    >>> factory_string(index_factory(64, "IDMap,PCA32,PRH16,BIVF4,RFlat"))
-    'IDMap,PCA32,PRH16,BIVF4,RFlat'
-    """
-    parts = [_transform(transform) for transform in transforms_of(index)]
-    innermost = index
-    before, after = [], []
-    for part in nested(index):
-        innermost = part
-        if isinstance(part, (faiss.IndexIDMap, faiss.IndexBinaryIDMap)) and not _is_own(index, part):
-            before.append(type(part).__name__.removeprefix("Index").removeprefix("Binary"))
-        elif isinstance(part, (faiss.IndexRefine, IndexBinaryRefine)):
-            store = _float(faiss.downcast_index(part.refine_index))
-            after.append("RFlat" if store == "Flat" else f"Refine({store})")
-        elif isinstance(part, IndexBinaryAsymmetric):
-            after.append("RAsym")
-    core = _binary_string(innermost) if isinstance(innermost, faiss.IndexBinary) else _float(innermost)
-    return ",".join([*before, *parts, core, *after])
-
-
-def _is_own(index: Any, id_map: Any) -> bool:
-    """Whether an IDMap is one that a re-ranked index has made for itself."""
-    return isinstance(index, IndexBinaryPreTransform) and not isinstance(
-        faiss.downcast_IndexBinary(index.index), type(id_map)
-    )
-
-
-def _transform(transform: Any) -> str:
-    name, d_out = type(transform).__name__, transform.d_out
-    if isinstance(transform, PRHTransform):
-        p, size = transform.parameters, "" if d_out == transform.d_in else str(d_out)
-        is_default = p == replace(PRHTransform(transform.d_in, d_out).parameters, seed=p.seed)
-        return f"PRH{size}" if is_default else f"PRH{size}({p.n_iso},{p.n_pca},{p.tilt:g})"
-    if name == "PCAMatrix":
-        return f"PCA{'W' if transform.eigen_power else ''}{'R' if transform.random_rotation else ''}{d_out}"
-    if name == "OPQMatrix":
-        return f"OPQ{transform.M}_{d_out}"
-    if name == "NormalizationTransform":
-        return "L2norm"
-    short = {"ITQTransform": "ITQ", "RandomRotationMatrix": "RR", "HadamardRotation": "HR"}
-    return f"{short.get(name, name)}{d_out}"
-
-
-def _float(index: Any) -> str:
-    try:
-        return str(reverse_index_factory(index))
-    except (NotImplementedError, KeyError):
-        return type(index).__name__
-
-
-def _binary_string(index: Any) -> str:
-    if isinstance(index, faiss.IndexBinaryFlat):
-        return "BFlat"
-    if isinstance(index, faiss.IndexBinaryHNSW):
-        return f"BHNSW{index.hnsw.nb_neighbors(1)}"
-    if isinstance(index, faiss.IndexBinaryIVF):
-        quantizer = faiss.downcast_IndexBinary(index.quantizer)
-        graph = isinstance(quantizer, faiss.IndexBinaryHNSW)
-        return f"BIVF{index.nlist}" + (f"_HNSW{quantizer.hnsw.nb_neighbors(1)}" if graph else "")
-    if isinstance(index, faiss.IndexBinaryMultiHash):
-        return f"BHash{index.nhash}x{index.b}"
-    if isinstance(index, faiss.IndexBinaryHash):
-        return f"BHash{index.b}"
-    return type(index).__name__
+def _taken_apart(index: Any) -> Composite | None:
+    """Return the parts of an index of any kind, or None if it has none."""
+    if isinstance(index, IndexBinaryPreTransform):
+        return Composite(type(index).__name__, index._keyed, transforms=index.chain)
+    if isinstance(index, faiss.IndexBinaryIDMap):
+        return Composite(type(index).__name__, index.index)
+    return taken_apart(index) if isinstance(index, faiss.Index) else None

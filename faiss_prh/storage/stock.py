@@ -9,8 +9,8 @@ import faiss
 import numpy as np
 
 from .._common.types import Codes
-from ..index import binary_ops as _binary
-from ..index.composites import behind, refined, with_ids
+from ..index import binary_ops
+from ..index.composites import behind, put_together, refined, taken_apart, with_ids
 from ..index.pretransform import IndexBinaryPreTransform
 from ..index.refine import IndexBinaryRefine
 from ..transform import as_prh
@@ -66,21 +66,22 @@ def _transform(transform: Any) -> Any:
 
 
 def _from_float(index: Any) -> Any:
-    index = faiss.downcast_index(index)
-    if isinstance(index, faiss.IndexPreTransform):
-        chain = [index.chain.at(number) for number in range(index.chain.size())]
-        return behind(list(map(_transform, chain)), _from_float(index.index))
-    if isinstance(index, faiss.IndexIDMap):
-        return with_ids(type(index).__name__, _from_float(index.index), faiss.vector_to_array(index.id_map))
-    if isinstance(index, faiss.IndexRefine):
-        return refined(_from_float(index.base_index), _from_float(index.refine_index), index.k_factor)
-    return _copied(index, faiss.write_index, faiss.read_index)
+    composite = taken_apart(index)
+    if composite is None:
+        return _copied(index, faiss.write_index, faiss.read_index)
+    return put_together(
+        composite._replace(
+            inside=_from_float(composite.inside),
+            transforms=[_transform(transform) for transform in composite.transforms],
+            store=None if composite.store is None else _from_float(composite.store),
+        )
+    )
 
 
 def _from_binary(index: IndexBinaryPreTransform) -> Any:
     if type(index) not in (IndexBinaryPreTransform, IndexBinaryRefine):
         raise ValueError(f"Faiss has no counterpart of {type(index).__name__}")
-    rows_index, id_map = _binary.without_id_map(index._keyed)
+    rows_index, id_map = binary_ops.without_id_map(index._keyed)
     bits = index.chain[-1].d_out
     if isinstance(rows_index, faiss.IndexBinaryFlat):
         inside = _hamming(bits, rows_index.reconstruct_n(0, rows_index.ntotal))
@@ -112,7 +113,7 @@ def _hamming_lists(bits: int, ivf: Any) -> Any:
     period 4, these are the negative values: the binary index's codes with all bits turned.
     """
     centroids = faiss.downcast_IndexBinary(ivf.quantizer)
-    flat = _binary.storage_of(centroids)
+    flat = binary_ops.storage_of(centroids)
     if flat is None:
         raise ValueError(f"Faiss has no counterpart of a {type(centroids).__name__} as quantizer")
     quantizer = _hamming(bits, flat.reconstruct_n(0, flat.ntotal))
