@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -41,6 +43,15 @@ class ForkSafeLock:
             self._lock.release()
         else:
             self._lock = threading.RLock()
+
+
+@contextlib.contextmanager
+def held(*locks: ForkSafeLock) -> Iterator[None]:
+    """Hold several locks, taken in the same order by all threads, so that no two wait for each other."""
+    with contextlib.ExitStack() as stack:
+        for lock in sorted(locks, key=id):
+            stack.enter_context(lock)
+        yield
 
 
 _locks: weakref.WeakSet[ForkSafeLock] = weakref.WeakSet()

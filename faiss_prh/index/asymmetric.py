@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
-import numpy.typing as npt
 
 from .. import _native
 from .._common.arrays import packed_signs
 from .._common.types import Codes, Floats, Ids, Vectors
-from . import binary_ops as _binary
-from . import binary_search as _search
-from .pretransform import IndexBinaryPreTransform
+from . import binary_ops, binary_search
 from .reranking import ReRanked
+from .training import WayBack
 
 _SCALE_SAMPLE = 10_000
 """Training vectors, at most, that the scale of norms is learned from."""
@@ -81,67 +79,68 @@ class IndexBinaryAsymmetric(ReRanked):
     (dtype('float32'), array([0, 1]))
     """
 
+    _scale: NormScale | None = None
+
     def __init__(self, transforms: Any, index: Any, k_factor: float = 1.0) -> None:
         super().__init__(transforms, index, faiss.IndexBinaryFlat(8), k_factor)
-        self._scale: NormScale | None = None
 
-    def _stand_beside(self, keyed: Any, beside: Any, k_factor: float) -> None:
-        if isinstance(_binary.without_id_map(keyed)[0], faiss.IndexBinaryHash):
+    def _check_fit(self, beside: Any) -> None:
+        super()._check_fit(beside)
+        if isinstance(binary_ops.without_id_map(self.index)[0], faiss.IndexBinaryHash):
             raise ValueError("IndexBinaryHash does not give its codes back, which this needs")
         if not isinstance(beside, faiss.IndexBinaryFlat) or beside.d != 8:
             raise TypeError("norms must be in an IndexBinaryFlat of 8 bits")
-        super()._stand_beside(keyed, beside, k_factor)
 
     @property
     def is_trained(self) -> bool:
         """Whether vectors can be added."""
         return super().is_trained and self._scale is not None
 
-    def train(self, x: npt.ArrayLike) -> None:
-        """Train what is untrained: the transforms in turn, the binary index, the scale of norms."""
-        super().train(x)
+    def _ways_back(self) -> list[WayBack]:
+        return [*super()._ways_back(), partial(setattr, self, "_scale", self._scale)]
+
+    def _train(self, vectors: Vectors) -> None:
+        super()._train(vectors)
         if self._scale is None:
-            vectors = self._checked(x)
-            few = vectors[:: -(-len(vectors) // _SCALE_SAMPLE)]
-            self._scale = NormScale.of(np.concatenate(list(self._transformed(few))))
+            self._scale = NormScale.of(self._transformed(vectors[:: -(-len(vectors) // _SCALE_SAMPLE)]))
 
-    def merge_from(self, other: IndexBinaryPreTransform, add_id: int = 0) -> None:
-        """Move all vectors of another such index, trained alike, here, adding `add_id` to their ids."""
-        if isinstance(other, IndexBinaryAsymmetric) and other._scale != self._scale:
-            raise ValueError("only an index with the same scale of norms, from the same training, can be merged")
-        super().merge_from(other, add_id)
-
-    def _merge_beside(self, beside: Any) -> None:
-        _binary.merge(self._beside, beside, 0)
-
-    def _transformed(self, vectors: Vectors) -> Iterator[Floats]:
-        return (self.chain[-1].apply(block) for block in self._before_last(vectors))
-
-    def _add_beside(self, vectors: Vectors) -> Codes:
+    def _encoded(self, vectors: Vectors) -> tuple[Codes, Codes]:
         assert self._scale is not None
         codes = np.empty((len(vectors), self.index.code_size), dtype=np.uint8)
         norms = np.empty(len(vectors), dtype=np.float32)
-        first = 0
-        for z in self._transformed(vectors):
-            part = slice(first, first + len(z))
+        for part, block in self._before_last(vectors):
+            z = self.chain[-1].apply(block)
             codes[part], norms[part] = packed_signs(z), np.linalg.norm(z, axis=1)
-            first += len(z)
-        self._beside.add(self._scale.to_bytes(norms)[:, None])
-        return codes
+        return codes, self._scale.to_bytes(norms)[:, None]
+
+    def _add_beside(self, extra: Codes) -> None:
+        self._beside.add(extra)
+
+    def _check_trained_alike(self, other: Any) -> None:
+        super()._check_trained_alike(other)
+        if other._scale != self._scale:
+            raise ValueError("only an index with the same scale of norms, from the same training, can be merged")
+
+    def _merge_beside(self, beside: Any) -> None:
+        with binary_ops.moving(self._beside, beside, 0):
+            pass
 
     def _shortlist(self, vectors: Floats, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
         if self._scale is None:
             raise RuntimeError("the index is not trained: call train(x) first")
-        z = np.zeros((len(vectors), self.index.d), dtype=np.float32)  # as many values as there are bits
-        first = 0
-        for block in self._transformed(vectors):
-            z[first : first + len(block), : block.shape[1]] = block
-            first += len(block)
-        signs = packed_signs(z[:, : self.chain[-1].d_out])
-        _, rows, codes = _search.search_rows_and_codes(self._keyed, signs, k, params)
+        z = self._transformed(vectors)
+        _, rows, codes = binary_search.search_rows_and_codes(self._keyed, packed_signs(z), k, params)
         if self.ntotal == 0:
             return np.zeros(rows.shape, dtype=np.float32), rows, codes
         norms = self._scale.norms(faiss.rev_swig_ptr(self._beside.xb.data(), self.ntotal)[rows])
-        products = norms * _native.signed_sums(z, codes)
+        values = np.zeros((len(z), self.index.d), dtype=np.float32)  # as many as there are bits
+        values[:, : z.shape[1]] = z
+        products = norms * _native.signed_sums(values, codes)
         distances = np.einsum("qd,qd->q", z, z)[:, None] + norms * norms - 2 * self._scale.reach * products
         return distances, rows, codes
+
+    def _transformed(self, vectors: Vectors) -> Floats:
+        z = np.empty((len(vectors), self.chain[-1].d_out), dtype=np.float32)
+        for part, block in self._before_last(vectors):
+            z[part] = self.chain[-1].apply(block)
+        return z

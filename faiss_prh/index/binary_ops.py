@@ -6,13 +6,15 @@ The *rows* of an index are its ids without an IDMap: what an IDMap's `id_map` ma
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import faiss
 import numpy as np
-from faiss.contrib.inspect_tools import get_invlist
 
 from .._common.types import Codes, Ids
+from .arguments import LARGEST_ID
 
 _SPARE_BYTES = 1 << 19
 
@@ -37,8 +39,26 @@ def has_all_rows(rows_index: Any) -> bool:
     """Whether the ids of an index are its rows: those of an IVF could be any."""
     if not isinstance(rows_index, faiss.IndexBinaryIVF):
         return True
-    rows = [get_invlist(rows_index.invlists, number)[0] for number in range(rows_index.nlist)]
+    rows = [_ids_in_list(rows_index, number) for number in range(rows_index.nlist)]
     return np.array_equal(np.sort(np.concatenate(rows)), np.arange(sum(map(len, rows))))
+
+
+def _ids_in_list(ivf: Any, number: int) -> Ids:
+    """Return the ids in a list where they are."""
+    size = ivf.invlists.list_size(number)
+    return faiss.rev_swig_ptr(ivf.invlists.get_ids(number), size) if size else np.empty(0, dtype=np.int64)
+
+
+@contextlib.contextmanager
+def _undoing(undo: Callable[[], None]) -> Iterator[None]:
+    """Undo what the block did if it fails: memory may run out at any place."""
+    spare = np.empty(_SPARE_BYTES, np.uint8)  # for undoing, if there is no other memory
+    try:
+        yield
+    except BaseException:
+        del spare
+        undo()
+        raise
 
 
 def add(index: Any, codes: Codes, ids: Ids | None = None) -> None:
@@ -47,22 +67,20 @@ def add(index: Any, codes: Codes, ids: Ids | None = None) -> None:
         return
     rows_index, id_map = without_id_map(index)
     before = rows_index.ntotal
-    spare = np.empty(_SPARE_BYTES, np.uint8)  # for taking back, if there is no other memory
-    try:
+
+    def undo() -> None:
+        if isinstance(rows_index, faiss.IndexBinaryIVF):
+            _take_back(rows_index, codes, before)
+        elif isinstance(rows_index, faiss.IndexBinaryFlat):
+            _truncate(rows_index, before)
+        if id_map is not None:
+            _truncate_ids(id_map, before)
+
+    with _undoing(undo):
         if ids is None:
             index.add(codes)
         else:
             index.add_with_ids(codes, ids)
-    except BaseException:  # memory may have run out at any place
-        del spare
-        if isinstance(rows_index, faiss.IndexBinaryIVF):
-            _take_back(rows_index, codes, before)
-        elif isinstance(rows_index, faiss.IndexBinaryFlat) and rows_index.ntotal > before:
-            rows_index.remove_ids(faiss.IDSelectorRange(before, rows_index.ntotal))
-        if id_map is not None and id_map.id_map.size() > before:
-            id_map.id_map.resize(before)
-            _take_ids(id_map)
-        raise
 
 
 def _take_back(ivf: Any, codes: Codes, ntotal: int) -> None:
@@ -99,38 +117,90 @@ def remove(index: Any, selector: Any) -> int:
     if ivf.direct_map.type != faiss.DirectMap.NoMap:
         raise RuntimeError("vectors cannot be removed from an IDMap of an IVF with a direct map")
     ids = faiss.vector_to_array(id_map.id_map)
-    kept = np.ones(len(ids), dtype=bool)
-    kept[selected(ids, selector)] = False
+    is_kept = np.ones(len(ids), dtype=bool)
+    is_kept[selected(ids, selector)] = False
+    kept, new_row = ids[is_kept], np.cumsum(is_kept) - 1
     removed: int = ivf.remove_ids(selector_of_rows(id_map, selector))
-    new_row = np.cumsum(kept) - 1
     for number in range(ivf.nlist):
-        size = ivf.invlists.list_size(number)
-        if size:
-            rows = faiss.rev_swig_ptr(ivf.invlists.get_ids(number), size)
-            rows[:] = new_row[rows]
-    _set_ids(id_map, ids[kept])
+        rows = _ids_in_list(ivf, number)
+        rows[:] = new_row[rows]
+    _set_ids(id_map, kept)
     return removed
 
 
-def merge(index: Any, other: Any, add_id: int) -> None:
-    """Move all vectors of `other` to `index`, adding `add_id` to their ids where these are not positions."""
+def reset(index: Any) -> None:
+    """Remove all vectors."""
+    rows_index, id_map = without_id_map(index)
+    rows_index.reset()
+    if id_map is not None:  # an IDMap2 of Faiss (1.8 to 1.15) goes on knowing where ids were
+        _set_ids(id_map, np.empty(0, dtype=np.int64))
+
+
+@contextlib.contextmanager
+def moving(index: Any, other: Any, add_id: int) -> Iterator[None]:
+    """
+    Move all vectors of `other` to `index`, adding `add_id` to their ids where these are not positions.
+
+    The block does what belongs to it. If anything fails, both indexes are what they were.
+    """
+    check_mergeable(index, other, add_id)
+    (rows_index, id_map), (other_rows, other_id_map) = without_id_map(index), without_id_map(other)
+    before = rows_index.ntotal
+    is_ivf = isinstance(rows_index, faiss.IndexBinaryIVF)
+    sizes = [rows_index.invlists.list_size(number) for number in range(rows_index.nlist)] if is_ivf else []
+
+    def undo() -> None:
+        if is_ivf:
+            for number, size in enumerate(sizes):
+                rows_index.invlists.resize(number, size)
+            rows_index.ntotal = before
+        else:
+            _truncate(rows_index, before)
+        if id_map is not None:
+            _truncate_ids(id_map, before)
+
+    with _undoing(undo):
+        if is_ivf:
+            _append_lists(rows_index, other_rows, add_id if id_map is None else before)
+        else:
+            rows_index.add(other_rows.reconstruct_n(0, other_rows.ntotal))
+        if id_map is not None:
+            ids, other_ids = (faiss.vector_to_array(one.id_map) for one in (id_map, other_id_map))
+            _set_ids(id_map, np.concatenate([ids, other_ids + add_id]))
+        yield
+    reset(other)
+
+
+def _append_lists(ivf: Any, other: Any, add_id: int) -> None:
+    """Append the lists of another IVF. Faiss's own moves them, in threads, where a lack of memory ends the process."""
+    for number in range(ivf.nlist):
+        ids = _ids_in_list(other, number) + add_id
+        if len(ids):
+            ivf.invlists.add_entries(number, len(ids), faiss.swig_ptr(ids), other.invlists.get_codes(number))
+    ivf.ntotal += other.ntotal
+
+
+def check_mergeable(index: Any, other: Any, add_id: int) -> None:
+    """Raise an error if the vectors of `other` cannot be moved to `index`."""
     (rows_index, id_map), (other_rows, other_id_map) = without_id_map(index), without_id_map(other)
     if type(rows_index) is not type(other_rows) or type(id_map) is not type(other_id_map) or index.d != other.d:
         raise ValueError(f"{_kind(other)} of {other.d} bits cannot be merged into {_kind(index)} of {index.d} bits")
-    if id_map is not None:  # Faiss's does not renumber the rows of an IVF
-        ids, other_ids = faiss.vector_to_array(id_map.id_map), faiss.vector_to_array(other_id_map.id_map)
-        merge(rows_index, other_rows, len(ids))
-        _set_ids(id_map, np.concatenate([ids, other_ids + add_id]))
-        _set_ids(other_id_map, other_ids[:0])
-    elif isinstance(rows_index, faiss.IndexBinaryFlat):  # which Faiss does not merge
-        rows_index.add(other_rows.reconstruct_n(0, other_rows.ntotal))
-        other_rows.reset()
-    elif isinstance(rows_index, faiss.IndexBinaryIVF):  # which Faiss 1.8 refuses, and later ones do not compare
+    if isinstance(rows_index, faiss.IndexBinaryIVF):
         _check_same_lists(rows_index, other_rows)
-        rows_index.invlists.merge_from(other_rows.invlists, add_id)
-        rows_index.ntotal, other_rows.ntotal = rows_index.ntotal + other_rows.ntotal, 0
-    else:
-        index.merge_from(other, add_id)
+    elif not isinstance(rows_index, faiss.IndexBinaryFlat):
+        raise RuntimeError(f"vectors cannot be moved from one {type(rows_index).__name__} to another")
+    largest = _largest_id(other_rows, other_id_map) if add_id else 0
+    if largest + add_id > LARGEST_ID:
+        raise ValueError(f"add_id = {add_id} takes id {largest} beyond 2**63 - 1")
+
+
+def _largest_id(rows_index: Any, id_map: Any) -> int:
+    """Return the largest id that is not a position; 0 if there is none."""
+    if id_map is not None:
+        return int(faiss.vector_to_array(id_map.id_map).max(initial=0))
+    if not isinstance(rows_index, faiss.IndexBinaryIVF):
+        return 0
+    return max(int(_ids_in_list(rows_index, number).max(initial=0)) for number in range(rows_index.nlist))
 
 
 def _check_same_lists(ivf: Any, other: Any) -> None:
@@ -175,13 +245,24 @@ def pick(ids: Ids, places: Ids) -> Ids:
     return np.where(places < 0, -1, ids[places]) if len(ids) else places
 
 
+def _truncate(flat: Any, n: int) -> None:
+    """Remove all rows from the n-th on."""
+    if flat.ntotal > n:
+        flat.remove_ids(faiss.IDSelectorRange(n, flat.ntotal))
+
+
+def _truncate_ids(id_map: Any, n: int) -> None:
+    id_map.id_map.resize(n)
+    _note_new_ids(id_map)
+
+
 def _set_ids(id_map: Any, ids: Ids) -> None:
     faiss.copy_array_to_vector(ids, id_map.id_map)
-    _take_ids(id_map)
+    _note_new_ids(id_map)
 
 
-def _take_ids(id_map: Any) -> None:
-    """Let an IDMap know of a change of its ids."""
+def _note_new_ids(id_map: Any) -> None:
+    """Bring the rest of an IDMap into line with its `id_map`."""
     id_map.ntotal = id_map.id_map.size()
     if isinstance(id_map, faiss.IndexBinaryIDMap2):
         id_map.construct_rev_map()

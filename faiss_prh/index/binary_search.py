@@ -11,7 +11,7 @@ import numpy.typing as npt
 from faiss.contrib.inspect_tools import get_invlist
 
 from .. import _native
-from .._common import parts as _blocks
+from .._common import parts
 from .._common.types import Codes, Distances, Floats, Ids
 from .binary_ops import ids_of_rows, pick, selected, selector_of_rows, storage_of, without_id_map
 
@@ -24,7 +24,7 @@ def search(index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Id
     """Search any binary index, with a filter on IVF as well."""
     rows_index, id_map = without_id_map(index)
     if params is None:
-        D, I = _blocks.search(lambda part: index.search(part, k), codes)
+        D, I = parts.search(lambda part: index.search(part, k), codes)
         D[I == -1] = MISSING  # Faiss's HNSW puts the least integer there, the others the greatest
         return D, I
     # By rows and with a copy of the parameters: Faiss's IDMap would change those that other threads are using.
@@ -36,11 +36,11 @@ def search(index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Id
 def _search_with(rows_index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Ids]:
     own = _of_kind(rows_index, params)
     if not _needs_help(rows_index, own):
-        return _blocks.search(lambda part: rows_index.search(part, k, params=own), codes)
+        return parts.search(lambda part: rows_index.search(part, k, params=own), codes)
     if isinstance(rows_index, faiss.IndexBinaryIVF):
         return _search_lists(*_probed(rows_index, codes, params), codes, k, params, False)
     part, rows = _allowed_rows(rows_index, params)
-    D, places = _blocks.search(lambda few: part.search(few, k), codes)
+    D, places = parts.search(lambda few: part.search(few, k), codes)
     return D, pick(rows, places)
 
 
@@ -48,16 +48,16 @@ def range_search(index: Any, codes: Codes, radius: int, params: Any) -> Range:
     """Search any binary index that can for what is nearer than a radius, with a filter on IVF as well."""
     rows_index, id_map = without_id_map(index)
     if params is None:
-        return _blocks.range_search(lambda part: index.range_search(part, radius), codes)
+        return parts.range_search(lambda part: index.range_search(part, radius), codes)
     params = _of_rows(_checked(params), id_map)
     if not _needs_help(rows_index, params):
-        limits, D, I = _blocks.range_search(lambda few: rows_index.range_search(few, radius, params=params), codes)
+        limits, D, I = parts.range_search(lambda few: rows_index.range_search(few, radius, params=params), codes)
     elif isinstance(rows_index, faiss.IndexBinaryIVF):
         part, lists, coarse = _probed(rows_index, codes, params)
         limits, D, I = part.range_search_preassigned(codes, radius, lists, coarse)
     else:
         part, rows = _allowed_rows(rows_index, params)
-        limits, D, places = _blocks.range_search(lambda few: part.range_search(few, radius), codes)
+        limits, D, places = parts.range_search(lambda few: part.range_search(few, radius), codes)
         I = pick(rows, places)
     return limits, D, ids_of_rows(id_map, I)
 
@@ -224,7 +224,7 @@ def _search_lists(
     """Search an IVF's lists for ids, or for pairs of the number of a list and that of an entry, as Faiss packs them."""
     D, I = np.empty((len(codes), k), np.int32), np.empty((len(codes), k), np.int64)
     list_params = params if isinstance(params, faiss.SearchParametersIVF) and not _is_filtered(params) else None
-    for part in _blocks.parts(len(codes)):
+    for part in parts.parts(len(codes)):
         x, *pointers = (faiss.swig_ptr(array[part]) for array in (codes, lists, coarse, D, I))
         ivf.search_preassigned_c(part.stop - part.start, x, k, *pointers, store_pairs, list_params)
     return D, I

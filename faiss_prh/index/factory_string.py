@@ -11,8 +11,8 @@ from faiss.contrib.factory_tools import reverse_index_factory
 from ..transform import PRHTransform
 from .asymmetric import IndexBinaryAsymmetric
 from .parts_of import nested, transforms_of
-from .pretransform import IndexBinaryPreTransform
 from .refine import IndexBinaryRefine
+from .reranking import ReRanked
 
 
 def factory_string(index: Any) -> str:
@@ -30,9 +30,10 @@ def factory_string(index: Any) -> str:
     parts = [_transform(transform) for transform in transforms_of(index)]
     innermost = index
     before, after = [], []
+    has_own_id_map = isinstance(index, ReRanked) and index._has_own_id_map  # which no string asked for
     for part in nested(index):
         innermost = part
-        if isinstance(part, (faiss.IndexIDMap, faiss.IndexBinaryIDMap)) and not _is_own(index, part):
+        if isinstance(part, (faiss.IndexIDMap, faiss.IndexBinaryIDMap)) and not has_own_id_map:
             before.append(type(part).__name__.removeprefix("Index").removeprefix("Binary"))
         elif isinstance(part, (faiss.IndexRefine, IndexBinaryRefine)):
             store = _float(faiss.downcast_index(part.refine_index))
@@ -41,13 +42,6 @@ def factory_string(index: Any) -> str:
             after.append("RAsym")
     core = _binary_string(innermost) if isinstance(innermost, faiss.IndexBinary) else _float(innermost)
     return ",".join([*before, *parts, core, *after])
-
-
-def _is_own(index: Any, id_map: Any) -> bool:
-    """Whether an IDMap is one that a re-ranked index has made for itself."""
-    return isinstance(index, IndexBinaryPreTransform) and not isinstance(
-        faiss.downcast_IndexBinary(index.index), type(id_map)
-    )
 
 
 def _transform(transform: Any) -> str:

@@ -11,11 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.arrays import as_vectors, first_non_finite_row, float32_blocks, packed_signs
+from .._common.locks import ForkSafeLock, held
 from .._common.numbers import as_int, bytes_of
 from .._common.types import Codes, Floats, Ids, Indices, Vectors
+from ..learning.train import sample_of
 from ..transform import PRHTransform
-from . import binary_ops as _binary
-from . import binary_search as _search
+from . import binary_ops, binary_search
+from .arguments import LARGEST_ID, as_new_ids, as_radius, as_selector
+from .training import WayBack, all_or_nothing, way_back
+
+_SEED = 1234
+"""That samples of training vectors are drawn with if there is no PRHTransform."""
 
 
 class IndexBinaryPreTransform:
@@ -68,6 +74,7 @@ class IndexBinaryPreTransform:
             raise ValueError(f"transforms to {chain[-1].d_out} dimensions need an index of {bits} bits, not {index.d}")
         self.chain = chain
         self.index = index
+        self._lock = ForkSafeLock()  # held by whatever changes the index; a search takes none
 
     @property
     def d(self) -> int:
@@ -100,44 +107,58 @@ class IndexBinaryPreTransform:
         if len(self.chain) == 1 and isinstance(last, PRHTransform):
             return last.encode(vectors)
         codes = np.empty((len(vectors), self.index.code_size), dtype=np.uint8)
-        first = 0
-        for block in self._before_last(vectors):
-            part = codes[first : first + len(block)]
-            part[:] = last.encode(block) if isinstance(last, PRHTransform) else packed_signs(last.apply(block))
-            first += len(block)
+        for part, block in self._before_last(vectors):
+            codes[part] = last.encode(block) if isinstance(last, PRHTransform) else packed_signs(last.apply(block))
         return codes
 
-    def train(self, x: npt.ArrayLike) -> None:
-        """Train what is untrained: the transforms in turn, then the binary index."""
-        vectors = as_vectors(x, self.d, "training vectors")
+    def train(self, x: npt.ArrayLike | Iterable[npt.ArrayLike], *, max_train_bytes: int = 1 << 30) -> None:
+        """
+        Train what is untrained: the transforms in turn, then the binary index, then what ranks its results again.
+
+        If that fails, all of it is as untrained as it was.
+
+        Parameters
+        ----------
+        x : array of shape (m, d), or iterable of such arrays
+        max_train_bytes : int, optional
+            If the vectors take more than this in single precision, train with a uniform sample of this size.
+        """
+        seeds = [transform.parameters.seed for transform in self.chain if isinstance(transform, PRHTransform)]
+        vectors = sample_of(x, self.d, max_train_bytes, seeds[0] if seeds else _SEED)
         if len(vectors) == 0:
             raise ValueError("training needs at least one vector")
         bad = first_non_finite_row(vectors)
         if bad is not None:
             raise ValueError(f"training vector {bad} has a non-finite value")
-        untrained = [transform for transform in self.chain if not transform.is_trained]
-        try:
-            transformed = vectors
-            for number, transform in enumerate(self.chain):
-                if not transform.is_trained:
-                    transform.train(transformed)
-                if not all(later.is_trained for later in self.chain[number + 1 :]):
-                    transformed = transform.apply(transformed)
-            if not self.index.is_trained:
-                self.index.train(self.encode(vectors))
-        except BaseException:
-            for transform in untrained:  # so that the next attempt does not go on with what this one learned
-                transform.is_trained = False
-            raise
+        with self._lock, all_or_nothing(self._ways_back()):
+            self._train(vectors)
+
+    def _ways_back(self) -> list[WayBack]:
+        """Return what makes untrained again all that `_train` trains."""
+        return [way_back(part) for part in (*self.chain, self._keyed)]
+
+    def _train(self, vectors: Vectors) -> None:
+        transformed = vectors
+        for number, transform in enumerate(self.chain):
+            if not transform.is_trained:
+                transform.train(transformed)
+            if not all(later.is_trained for later in self.chain[number + 1 :]):
+                transformed = transform.apply(transformed)
+        if not self._keyed.is_trained:
+            self._keyed.train(self.encode(vectors))
 
     def add(self, x: npt.ArrayLike) -> None:
         """Add vectors."""
-        _binary.add(self._keyed, self._to_add(x))
+        codes = self._to_add(x)
+        with self._lock:
+            binary_ops.add(self._keyed, codes)
 
     def add_with_ids(self, x: npt.ArrayLike, ids: npt.ArrayLike) -> None:
         """Add vectors under the given ids, where the binary index can (IDMap, IVF)."""
         codes = self._to_add(x)
-        _binary.add(self._keyed, codes, as_new_ids(ids, len(codes)))
+        new_ids = as_new_ids(ids, len(codes))
+        with self._lock:
+            binary_ops.add(self._keyed, codes, new_ids)
 
     def search(self, x: npt.ArrayLike, k: int, *, params: Any = None) -> tuple[Indices, Ids]:
         """
@@ -157,13 +178,17 @@ class IndexBinaryPreTransform:
         I : ndarray of int64, shape (n, k)
             Ids; -1 where there are fewer.
         """
-        return _search.search(self._keyed, self.encode(x), as_int(k, "k", 1), params)
+        return binary_search.search(self._keyed, self.encode(x), as_int(k, "k", 1), params)
 
     def range_search(
-        self, x: npt.ArrayLike, radius: int, *, params: Any = None
+        self, x: npt.ArrayLike, radius: float, *, params: Any = None
     ) -> tuple[npt.NDArray[np.uint64], Floats, Ids]:
-        """Find all codes nearer than `radius`, as (limits, distances, ids) like Faiss's indexes."""
-        return _search.range_search(self._keyed, self.encode(x), as_int(radius, "radius", 1), params)
+        """
+        Find all codes whose Hamming distance is less than `radius`, any number from 0 on.
+
+        Returns (limits, distances, ids) as Faiss's indexes do.
+        """
+        return binary_search.range_search(self._keyed, self.encode(x), as_radius(radius, self.index.d), params)
 
     def assign(self, x: npt.ArrayLike, k: int) -> Ids:
         """Return the ids of the k nearest codes."""
@@ -171,7 +196,12 @@ class IndexBinaryPreTransform:
 
     def remove_ids(self, ids: Any) -> int:
         """Remove vectors by an array of ids or an IDSelector, and return how many there were."""
-        return _binary.remove(self._keyed, as_selector(ids))
+        selector = as_selector(ids)
+        with self._lock:
+            return self._remove(selector)
+
+    def _remove(self, selector: Any) -> int:
+        return binary_ops.remove(self._keyed, selector)
 
     def reconstruct(self, key: int) -> Codes:
         """Return the code stored under an id."""
@@ -187,31 +217,47 @@ class IndexBinaryPreTransform:
 
     def search_and_reconstruct(self, x: npt.ArrayLike, k: int, *, params: Any = None) -> tuple[Indices, Ids, Codes]:
         """Search, and return the codes of the results as well: zeros where there is none."""
-        D, rows, codes = _search.search_rows_and_codes(self._keyed, self.encode(x), as_int(k, "k", 1), params)
-        return D, _binary.ids_of_rows(_binary.without_id_map(self._keyed)[1], rows), codes
+        D, rows, codes = binary_search.search_rows_and_codes(self._keyed, self.encode(x), as_int(k, "k", 1), params)
+        return D, binary_ops.ids_of_rows(binary_ops.without_id_map(self._keyed)[1], rows), codes
 
     def reset(self) -> None:
         """Remove all vectors; what was trained stays."""
-        self._keyed.reset()
+        with self._lock:
+            binary_ops.reset(self._keyed)
 
     def merge_from(self, other: IndexBinaryPreTransform, add_id: int = 0) -> None:
         """
-        Move all vectors of another index with the same transforms here.
+        Move all vectors of another index of this kind, trained alike, here.
 
-        `add_id` is added to their ids, but for those of IndexBinaryFlat: they are positions, and continue these.
+        Parameters
+        ----------
+        other : index of the same class
+            It is empty afterwards; or, if there is an error, both are what they were.
+        add_id : int, optional
+            What is added to the ids of the other's vectors. Where ids are positions, as in an IndexBinaryFlat, it is
+            ignored: their vectors follow those that are here.
         """
+        add_id = as_int(add_id, "add_id", 0, LARGEST_ID)
         if type(other) is not type(self) or len(other.chain) != len(self.chain):
             raise ValueError(f"only an {type(self).__name__} with the same transforms can be merged")
-        if int(other.index.this) == int(self.index.this):
-            raise ValueError("an index cannot be merged into itself")
+        with held(self._lock, other._lock):
+            if int(other.index.this) == int(self.index.this):
+                raise ValueError("an index cannot be merged into itself")
+            self._check_trained_alike(other)
+            self._merge(other, add_id)
+
+    def _check_trained_alike(self, other: Any) -> None:
         for mine, others in zip(self.chain, other.chain, strict=True):
             mine.check_identical(others)
-        _binary.merge(self._keyed, other._keyed, int(add_id))
+
+    def _merge(self, other: Any, add_id: int) -> None:
+        with binary_ops.moving(self._keyed, other._keyed, add_id):
+            pass
 
     def _check_rows(self, first: int, count: int) -> None:
         """Refuse ids that are not there where they are positions: Faiss's flat index does not look."""
-        rows_index, id_map = _binary.without_id_map(self._keyed)
-        is_position = id_map is None and _binary.storage_of(rows_index) is not None
+        rows_index, id_map = binary_ops.without_id_map(self._keyed)
+        is_position = id_map is None and binary_ops.storage_of(rows_index) is not None
         if is_position and not 0 <= first <= first + count <= self.ntotal:
             raise ValueError(f"no ids {first} to {first + count - 1} among {self.ntotal} vectors")
 
@@ -225,17 +271,17 @@ class IndexBinaryPreTransform:
             raise RuntimeError("the transforms are not trained: call train(x) first")
         return as_vectors(x, self.d, "vectors")
 
-    def _before_last(self, vectors: Vectors) -> Iterator[Floats]:
-        """Yield vectors, block by block, as all transforms but the last leave them."""
+    def _before_last(self, vectors: Vectors) -> Iterator[tuple[slice, Floats]]:
+        """Yield vectors, block by block, as all transforms but the last leave them, and which ones they are."""
         first = 0
         for block in float32_blocks(vectors):
             bad = first_non_finite_row(block)
             if bad is not None:
                 raise ValueError(f"vector {first + bad} has a non-finite value")
-            first += len(block)
             for transform in self.chain[:-1]:
                 block = transform.apply(block)
-            yield block
+            yield slice(first, first + len(block)), block
+            first += len(block)
 
     def _to_add(self, x: npt.ArrayLike) -> Codes:
         if not self.is_trained:
@@ -247,28 +293,3 @@ def _iterable(transforms: Any) -> Iterable[Any]:
     if not isinstance(transforms, Iterable):
         raise TypeError(f"transforms must be faiss.VectorTransform, not {type(transforms).__name__}")
     return transforms
-
-
-def as_ids(ids: npt.ArrayLike, n: int | None) -> Ids:
-    """Return `n` ids, any number of them if it is None, as an array of int64."""
-    array = np.asarray(ids)
-    if array.dtype.kind not in "iu" and array.size:
-        raise TypeError(f"ids must be integers, not {array.dtype}")
-    if array.ndim != 1 or (n is not None and len(array) != n):
-        raise ValueError(f"ids must have shape ({'n' if n is None else n},), not {array.shape}")
-    if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
-        raise ValueError(f"ids must be below 2**63: {array.max()}")
-    return np.ascontiguousarray(array, dtype=np.int64)
-
-
-def as_new_ids(ids: npt.ArrayLike, n: int) -> Ids:
-    """Return `n` ids to add: none negative, since -1 says that there is no result."""
-    array = as_ids(ids, n)
-    if len(array) and array.min() < 0:
-        raise ValueError(f"ids must not be negative: {array.min()}")
-    return array
-
-
-def as_selector(ids: Any) -> Any:
-    """Return an array of ids as an IDSelector; one is left as it is."""
-    return ids if isinstance(ids, faiss.IDSelector) else faiss.IDSelectorBatch(as_ids(ids, None))

@@ -6,22 +6,14 @@ from typing import Any
 
 import faiss
 import numpy as np
-import numpy.typing as npt
 
-from .._common import parts as _blocks
-from .._common.arrays import float32_blocks
+from .._common import parts
+from .._common.arrays import as_float32, float32_blocks
 from .._common.types import Codes, Floats, Ids, Vectors
-from . import binary_search as _search
-from .pretransform import IndexBinaryPreTransform
+from . import binary_search
 from .reranking import ReRanked
+from .training import WayBack, way_back
 
-_ROW_BY_ROW = (
-    faiss.IndexBinaryFlat,
-    faiss.IndexBinaryIVF,
-    faiss.IndexBinaryHNSW,
-    faiss.IndexBinaryHash,
-    faiss.IndexBinaryMultiHash,
-)
 _DECODED_VALUES = 1 << 24
 """Values decoded at a time, to bound memory."""
 
@@ -56,14 +48,14 @@ class IndexBinaryRefine(ReRanked):
     def __init__(self, transforms: Any, index: Any, refine_index: Any, k_factor: float = 1.0) -> None:
         super().__init__(transforms, index, refine_index, k_factor)
 
-    def _stand_beside(self, keyed: Any, beside: Any, k_factor: float) -> None:
+    def _check_fit(self, beside: Any) -> None:
+        super()._check_fit(beside)
         if not isinstance(beside, faiss.IndexFlatCodes):
             raise TypeError(f"refine_index must store vectors row by row, not be a {type(beside).__name__}")
         if beside.d != self.d:
             raise ValueError(f"refine_index must have {self.d} dimensions, not {beside.d}")
         if beside.metric_type not in (faiss.METRIC_L2, faiss.METRIC_INNER_PRODUCT):
             raise ValueError("refine_index must have the metric METRIC_L2 or METRIC_INNER_PRODUCT")
-        super()._stand_beside(keyed, beside, k_factor)
 
     @property
     def refine_index(self) -> Any:
@@ -75,35 +67,36 @@ class IndexBinaryRefine(ReRanked):
         """Whether vectors can be added."""
         return super().is_trained and bool(self.refine_index.is_trained)
 
-    def train(self, x: npt.ArrayLike) -> None:
-        """Train what is untrained: the transforms in turn, the binary index, the store."""
-        super().train(x)
-        if not self.refine_index.is_trained:
-            self.refine_index.train(np.ascontiguousarray(x, dtype=np.float32))
+    def _ways_back(self) -> list[WayBack]:
+        return [*super()._ways_back(), way_back(self.refine_index)]
 
-    def merge_from(self, other: IndexBinaryPreTransform, add_id: int = 0) -> None:
-        """Move all vectors of another such index with the same transforms here, adding `add_id` to their ids."""
-        if isinstance(other, IndexBinaryRefine):
-            self.refine_index.check_compatible_for_merge(other.refine_index)
-            if not _decode_alike(self.refine_index, other.refine_index):
-                raise ValueError("only an index whose store was trained alike can be merged")
-        super().merge_from(other, add_id)
+    def _train(self, vectors: Vectors) -> None:
+        super()._train(vectors)
+        if not self.refine_index.is_trained:
+            self.refine_index.train(as_float32(vectors))
+
+    def _encoded(self, vectors: Vectors) -> tuple[Codes, Vectors]:
+        return self.encode(vectors), vectors
+
+    def _add_beside(self, extra: Vectors) -> None:
+        for block in float32_blocks(extra):
+            self.refine_index.add(block)
+
+    def _check_trained_alike(self, other: Any) -> None:
+        super()._check_trained_alike(other)
+        self.refine_index.check_compatible_for_merge(other.refine_index)
+        if not _decode_alike(self.refine_index, other.refine_index):
+            raise ValueError("only an index whose store was trained alike can be merged")
 
     def _merge_beside(self, beside: Any) -> None:
         self.refine_index.merge_from(beside)
 
-    def _add_beside(self, vectors: Vectors) -> Codes:
-        codes = self.encode(vectors)
-        for block in float32_blocks(vectors):
-            self.refine_index.add(block)
-        return codes
-
     def _shortlist(self, vectors: Floats, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
         signs = self.encode(vectors)
         if with_codes:
-            _, rows, codes = _search.search_rows_and_codes(self._keyed, signs, k, params)
+            _, rows, codes = binary_search.search_rows_and_codes(self._keyed, signs, k, params)
         else:
-            _, rows = _search.search_rows(self._keyed, signs, k, params)
+            _, rows = binary_search.search_rows(self._keyed, signs, k, params)
             codes = np.empty((*rows.shape, 0), dtype=np.uint8)
         return self._distances(vectors, rows), rows, codes
 
@@ -112,7 +105,7 @@ class IndexBinaryRefine(ReRanked):
         if self.ntotal == 0:
             return distances
         if isinstance(self.refine_index, faiss.IndexFlat):
-            for part in _blocks.parts(len(vectors)):
+            for part in parts.parts(len(vectors)):
                 x, D, I = (faiss.swig_ptr(array[part]) for array in (vectors, distances, rows))
                 self.refine_index.compute_distance_subset(part.stop - part.start, x, k, D, I)
             return distances

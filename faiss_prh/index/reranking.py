@@ -12,10 +12,10 @@ import numpy.typing as npt
 from .._common.arrays import as_float32
 from .._common.numbers import as_int
 from .._common.types import Codes, Floats, Ids, Vectors
-from . import binary_ops as _binary
-from . import binary_search as _search
+from . import binary_ops, binary_search
+from .arguments import as_new_ids
 from .composites import binary_with_ids
-from .pretransform import IndexBinaryPreTransform, as_new_ids, as_selector
+from .pretransform import IndexBinaryPreTransform
 
 _ROW_BY_ROW = (
     faiss.IndexBinaryFlat,
@@ -24,8 +24,6 @@ _ROW_BY_ROW = (
     faiss.IndexBinaryHash,
     faiss.IndexBinaryMultiHash,
 )
-_DECODED_VALUES = 1 << 24
-"""Values decoded at a time, to bound memory."""
 
 
 class ReRanked(IndexBinaryPreTransform):
@@ -37,50 +35,53 @@ class ReRanked(IndexBinaryPreTransform):
 
     def __init__(self, transforms: Any, index: Any, beside: Any, k_factor: float) -> None:
         super().__init__(transforms, index)
-        self._stand_beside(index, beside, k_factor)
+        self._check_fit(beside)
         if index.ntotal or beside.ntotal:
             raise ValueError("re-ranking begins with empty indexes")
+        self._keyed_index, self._beside = index, beside
+        self.k_factor = k_factor
 
     @classmethod
     def _restored(cls, chain: Any, keyed: Any, beside: Any, k_factor: float, has_own_id_map: bool) -> Any:
         """Return an index of parts that come from a file."""
-        rows_index, id_map = _binary.without_id_map(keyed)
+        rows_index, id_map = binary_ops.without_id_map(keyed)
         if has_own_id_map and id_map is None:
             raise ValueError("an index that keeps rows must be behind an IDMap")
-        if beside.ntotal != keyed.ntotal or not _binary.has_all_rows(rows_index):
+        if beside.ntotal != keyed.ntotal or not binary_ops.has_all_rows(rows_index):
             raise ValueError("the rows of a re-ranked index do not fit")
-        if has_own_id_map:
-            rows_index.owner = keyed  # which deletes it in the end
         self = cls.__new__(cls)
         IndexBinaryPreTransform.__init__(self, chain, rows_index if has_own_id_map else keyed)
-        self._stand_beside(keyed, beside, k_factor)
+        self._check_fit(beside)
+        if has_own_id_map:
+            rows_index.owner = keyed  # which deletes it in the end
+        self._keyed_index, self._beside = keyed, beside
+        self.k_factor = k_factor
         return self
 
-    def _stand_beside(self, keyed: Any, beside: Any, k_factor: float) -> None:
-        rows_index, _ = _binary.without_id_map(keyed)
+    def _check_fit(self, beside: Any) -> None:
+        """Raise an error if `beside` cannot rank what the binary index finds."""
+        rows_index, _ = binary_ops.without_id_map(self.index)
         if not isinstance(rows_index, _ROW_BY_ROW):
             raise ValueError(f"results of {type(rows_index).__name__} cannot be ranked again")
-        self._id_index = keyed
-        self._beside = beside
-        self.k_factor = k_factor
 
     @property
     def _keyed(self) -> Any:
-        return self._id_index
+        return self._keyed_index
 
     @property
     def _has_own_id_map(self) -> bool:
-        return self._id_index is not self.index
+        return self._keyed_index is not self.index
 
-    def _take_ids(self) -> None:
+    def _keyed_by_ids(self) -> Any:
         """
-        Make ids something else than rows.
+        Return the binary index to add ids to, or to remove them from: from then on, that must be `_keyed`.
 
-        An IVF or a Hash would keep whatever ids it is given. Behind an IDMap it is given rows; the caller goes on
-        seeing it as `index`.
+        An IVF or a Hash would keep the ids. So it stands behind an IDMap, and keeps rows: the same as beside. The
+        caller goes on seeing it as `index`.
         """
         if not self._has_own_id_map and isinstance(self.index, (faiss.IndexBinaryIVF, faiss.IndexBinaryHash)):
-            self._id_index = binary_with_ids(self.index, np.arange(self.ntotal))
+            return binary_with_ids(self.index, np.arange(self.ntotal))
+        return self._keyed
 
     @property
     def k_factor(self) -> float:
@@ -98,6 +99,32 @@ class ReRanked(IndexBinaryPreTransform):
     def add_with_ids(self, x: npt.ArrayLike, ids: npt.ArrayLike) -> None:
         """Add vectors under the given ids, where the binary index can (IDMap, IVF)."""
         self._add(x, ids)
+
+    def _add(self, x: npt.ArrayLike, ids: npt.ArrayLike | None) -> None:
+        if not self.is_trained:
+            raise RuntimeError("the index is not trained: call train(x) first")
+        vectors = self._checked(x)
+        new_ids = None if ids is None else as_new_ids(ids, len(vectors))
+        codes, extra = self._encoded(vectors)
+        with self._lock:
+            before = self._beside.ntotal
+            keyed = self._keyed if new_ids is None else self._keyed_by_ids()
+            if new_ids is None and self._has_own_id_map:
+                new_ids = np.arange(before, before + len(vectors))
+            try:
+                self._add_beside(extra)
+                binary_ops.add(keyed, codes, new_ids)
+            except BaseException:
+                self._beside.remove_ids(faiss.IDSelectorRange(before, self._beside.ntotal))
+                raise
+            self._keyed_index = keyed
+
+    def _encoded(self, vectors: Vectors) -> tuple[Codes, Any]:
+        """Return the codes of vectors, and what of them goes beside."""
+        raise NotImplementedError
+
+    def _add_beside(self, extra: Any) -> None:
+        raise NotImplementedError
 
     def search(self, x: npt.ArrayLike, k: int, *, params: Any = None) -> tuple[Floats, Ids]:  # type: ignore[override]
         """
@@ -118,70 +145,53 @@ class ReRanked(IndexBinaryPreTransform):
             Ids; -1 where there are fewer.
         """
         D, rows, _ = self._search_rows(x, k, params)
-        return D, _binary.ids_of_rows(_binary.without_id_map(self._keyed)[1], rows)
+        return D, binary_ops.ids_of_rows(binary_ops.without_id_map(self._keyed)[1], rows)
 
     def search_and_reconstruct(  # type: ignore[override]
         self, x: npt.ArrayLike, k: int, *, params: Any = None
     ) -> tuple[Floats, Ids, Codes]:
         """Search, and return the codes of the results as well: zeros where there is none."""
         D, rows, codes = self._search_rows(x, k, params, with_codes=True)
-        return D, _binary.ids_of_rows(_binary.without_id_map(self._keyed)[1], rows), codes
+        return D, binary_ops.ids_of_rows(binary_ops.without_id_map(self._keyed)[1], rows), codes
 
     def range_search(
-        self, x: npt.ArrayLike, radius: int, *, params: Any = None
+        self, x: npt.ArrayLike, radius: float, *, params: Any = None
     ) -> tuple[npt.NDArray[np.uint64], Floats, Ids]:
-        """Find all codes nearer than `radius` by Hamming distance, without ranking them again."""
+        """Find all codes whose Hamming distance is less than `radius`, without ranking them again."""
         return super().range_search(x, radius, params=self._unwrapped(params)[1])
 
-    def remove_ids(self, ids: Any) -> int:
-        """Remove vectors by an array of ids or an IDSelector, and return how many there were."""
-        selector = as_selector(ids)
-        self._take_ids()
-        rows_index, id_map = _binary.without_id_map(self._keyed)
+    def _remove(self, selector: Any) -> int:
+        keyed = self._keyed_by_ids()
+        rows_index, id_map = binary_ops.without_id_map(keyed)
         if not isinstance(rows_index, (faiss.IndexBinaryFlat, faiss.IndexBinaryIVF)):
             raise RuntimeError(f"vectors cannot be removed from {type(rows_index).__name__}")
-        rows = _binary.selected(_binary.ids_of_rows(id_map, np.arange(self.ntotal)), selector)
-        removed = _binary.remove(self._keyed, selector)
+        ids = binary_ops.ids_of_rows(id_map, np.arange(self.ntotal))
+        rows = faiss.IDSelectorBatch(binary_ops.selected(ids, selector))
+        removed = binary_ops.remove(keyed, selector)
         self._beside.remove_ids(rows)
+        self._keyed_index = keyed
         return removed
 
     def reset(self) -> None:
         """Remove all vectors; what was trained stays."""
-        super().reset()
-        self._beside.reset()
+        with self._lock:
+            super().reset()
+            self._beside.reset()
 
-    def merge_from(self, other: IndexBinaryPreTransform, add_id: int = 0) -> None:
-        """Move all vectors of another such index with the same transforms here, adding `add_id` to their ids."""
-        if isinstance(other, ReRanked):
-            self._take_ids()
-            other._take_ids()
-        super().merge_from(other, add_id)
-        self._merge_beside(other._beside)  # type: ignore[attr-defined]
+    def _merge(self, other: Any, add_id: int) -> None:
+        keyed = self._keyed_by_ids()
+        with binary_ops.moving(keyed, other._keyed_by_ids(), add_id):
+            self._merge_beside(other._beside)
+        self._keyed_index = keyed
 
     def _merge_beside(self, beside: Any) -> None:
+        """Move all rows of `beside` behind those that stand beside this index, or none."""
         raise NotImplementedError
-
-    def _add(self, x: npt.ArrayLike, ids: npt.ArrayLike | None) -> None:
-        if not self.is_trained:
-            raise RuntimeError("the index is not trained: call train(x) first")
-        vectors, before, id_index = self._checked(x), self.ntotal, self._id_index
-        if ids is not None:
-            ids = as_new_ids(ids, len(vectors))
-            self._take_ids()
-        elif self._has_own_id_map:
-            ids = np.arange(before, before + len(vectors))
-        try:
-            codes = self._add_beside(vectors)
-            _binary.add(self._keyed, codes, ids)
-        except BaseException:
-            self._beside.remove_ids(faiss.IDSelectorRange(before, self._beside.ntotal))
-            self._id_index = id_index
-            raise
 
     def _unwrapped(self, params: Any) -> tuple[float, Any]:
         """Return the k_factor and the binary index's own parameters."""
         if isinstance(params, faiss.IndexRefineSearchParameters):
-            return _as_factor(params.k_factor), _search.inner_params(params, "base_index_params")
+            return _as_factor(params.k_factor), binary_search.inner_params(params, "base_index_params")
         return self.k_factor, params
 
     def _search_rows(
@@ -202,10 +212,6 @@ class ReRanked(IndexBinaryPreTransform):
         C = np.zeros((*I.shape, codes.shape[2]), dtype=np.uint8)
         C[:, : best.shape[1]] = np.take_along_axis(codes, best[..., None], axis=1)
         return D, I, C
-
-    def _add_beside(self, vectors: Vectors) -> Codes:
-        """Add what vectors leave beside their codes, and return the codes."""
-        raise NotImplementedError
 
     def _shortlist(self, vectors: Floats, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
         """Return distances, rows, and if wanted the codes, of the k nearest codes of each vector, in any order."""
