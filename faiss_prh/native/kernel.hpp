@@ -39,8 +39,9 @@ struct Plan {
 
 struct Kernel {
     const char* name;
-    // `tile` holds tile_floats(n) floats, 64-byte aligned.
-    std::int64_t (*encode)(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* tile);
+    // `tile` holds tile_floats(n) floats, 64-byte aligned. `norms` of the outputs may be null.
+    std::int64_t (*encode)(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* norms,
+                           float* tile);
     void (*apply)(const Plan& plan, std::int64_t n, const float* x, float* y, float* tile);
 
     void (*rows_fill)(float* rows, std::int64_t n_begin, std::int64_t n_end, std::int64_t n, std::int64_t m,

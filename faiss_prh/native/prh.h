@@ -33,9 +33,10 @@ PRH_API const char* prh_transform_set(PrhTransform* transform, int n, int n_laye
                                       const std::int32_t* i, const std::int32_t* j, const float* theta,
                                       const float* mean, const std::int32_t* kept);
 
-// Writes n codes of ceil(d / 8) bytes. Returns -1 for success, the first row with a non-finite value, or -2 for failure.
+// Writes n codes of ceil(d / 8) bytes and, unless that is null, the norms of the outputs. Returns -1 for success, the
+// first row with a non-finite value, or -2 for failure.
 PRH_API std::int64_t prh_transform_encode(const PrhTransform* transform, std::int64_t n, const float* x,
-                                          std::uint8_t* codes);
+                                          std::uint8_t* codes, float* norms);
 PRH_API const char* prh_last_failure();
 PRH_API const char* prh_transform_apply(const PrhTransform* transform, std::int64_t n, const float* x, float* y);
 PRH_API const char* prh_transform_reverse(const PrhTransform* transform, std::int64_t n, const float* y, float* x);
