@@ -30,7 +30,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("set_thread_source", None, [pointer]),
         ("transform_new", pointer, [c_int, c_int, TrainCallback]),
         ("transform_set", c_char_p, [pointer, c_int, c_int, *[pointer] * 6]),
-        ("transform_encode", c_int64, [pointer, c_int64, pointer, pointer]),
+        ("transform_encode", c_int64, [pointer, c_int64, *[pointer] * 3]),
         ("last_failure", c_char_p, []),
         ("transform_apply", c_int64, [pointer, c_int64, pointer, pointer]),
         ("transform_reverse", c_int64, [pointer, c_int64, pointer, pointer]),
@@ -129,9 +129,10 @@ def set_rotation(
     )  # fmt: skip
 
 
-def encode(transform: int, x: Floats, codes: Codes) -> int | None:
-    """Write the codes of `x`. Return the number of the first row that is not finite or too large, or None."""
-    return _unusable(_library.prh_transform_encode(transform, len(x), _at(x), _at(codes)))
+def encode(transform: int, x: Floats, codes: Codes, norms: Floats | None = None) -> int | None:
+    """Write the codes of `x`, and the norms of its transform. Return the first row not finite or too large, or None."""
+    at_norms = None if norms is None else _at(norms)
+    return _unusable(_library.prh_transform_encode(transform, len(x), _at(x), _at(codes), at_norms))
 
 
 def apply(transform: int, x: Floats, y: Floats) -> int | None:

@@ -389,6 +389,13 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
             raise ValueError("out must not share memory with x")
         return self._run(_native.encode if bitorder == "little" else _encode_big, vectors, out)
 
+    def _encode_with_norms(self, x: npt.ArrayLike) -> tuple[Codes, Floats]:
+        """Return the codes of vectors, and the norms of what comes out, in one native pass."""
+        vectors = self._checked(x)
+        codes = np.empty((len(vectors), bytes_of(self.d_out)), dtype=np.uint8)
+        norms = np.empty(len(vectors), dtype=np.float32)
+        return self._run(_native.encode, vectors, codes, norms), norms
+
     def to_bytes(self) -> bytes:
         """
         Return the transform as bytes, for `from_bytes`. Pickling and copying go through the same bytes.
@@ -457,12 +464,13 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         return as_vectors(x, len(learned.kept if reverse else learned.mean), "vectors")
 
     def _run(
-        self, native: Callable[[int, Floats, Output], int | None], x: AnyArray, out: Output, passes_nan: bool = False
+        self, native: Callable[..., int | None], x: AnyArray, out: Output, *more: AnyArray, passes_nan: bool = False
     ) -> Output:
-        """Write what native code makes of `x` to `out`, a block at a time."""
+        """Write what native code makes of `x` to `out`, and more arrays, a block at a time."""
         first = 0
         for block in float32_blocks(x):
-            bad = native(int(self.this), block, out[first : first + len(block)])
+            part = slice(first, first + len(block))
+            bad = native(int(self.this), block, out[part], *(array[part] for array in more))
             if bad is not None and passes_nan:
                 bad = first_unusable_row(np.nan_to_num(block, posinf=0, neginf=0))
             if bad is not None:

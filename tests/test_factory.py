@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from faiss_prh import IndexBinaryPreTransform, PRHTransform, index_factory
+from faiss_prh.index.factory_string import factory_string
+from faiss_prh.index.parts_of import nested
 
 X = np.random.default_rng(0).normal(size=(600, 64)).astype(np.float32)
 
@@ -51,11 +53,51 @@ def test_binary(description, kind):
 @pytest.mark.parametrize(
     "description",
     ["PRH,LSH", "PRH,IVF8,Flat", "PCA32,PRH,PQ16x4", "PRH,L2norm,Flat", "L2norm,PRH64,Flat", "IDMap,PRH,Flat",
-     "PRH,Flat,IDMap2", "PRH,LSH,RFlat", "PRH,PQ8x4,Refine(SQ8)"],
+     "PRH,IVF16(IVF4,Flat),Flat", "PRH,Flat,IDMap2", "PRH,LSH,RFlat", "PRH,PQ8x4,Refine(SQ8)"],
 )  # fmt: skip
 def test_float(description):
     index = used(index_factory(64, description))
     assert isinstance(index, faiss.Index)
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        "IVF1000(IVF20,SQ4,Refine(SQ8)),Flat",
+        "PRH,IVF1000(IVF20,SQ4,Refine(SQ8)),Flat",
+        "PRH,IVF16(IVF4,Flat),Flat",
+        "IDMap,PCA32,PRH(3,2),IVF16(IVF4(IVF2,Flat),Flat),SQ8,Refine(SQfp16)",
+        "PRH,IVF64(HNSW8),PQ8x4,RFlat",
+    ],
+)
+def test_parentheses_in_parentheses(description):
+    index = index_factory(64, description)
+    *_, inside = nested(index)
+    stock = faiss.index_factory(64, description.replace("PRH(3,2),", "").replace("PRH,", ""))
+    *_, expected = nested(stock)
+    assert type(inside) is type(expected)
+    assert inside.nlist == expected.nlist
+    assert type(faiss.downcast_index(inside.quantizer)) is type(faiss.downcast_index(expected.quantizer))
+
+
+@pytest.mark.parametrize(
+    ("d", "description"),
+    [
+        (20, "Pad32,PRH,BFlat"),
+        (20, "Pad32,PRH,Flat"),
+        (20, "HR,PRH,BFlat"),
+        (16, "HR7,PRH,Flat"),
+    ],
+)
+def test_strings_come_back(d, description):
+    assert factory_string(index_factory(d, description)) == description
+
+
+def test_a_remapping_that_no_string_makes():
+    remap = faiss.RemapDimensionsTransform(16, 32, True)  # spread evenly
+    assert (
+        factory_string(IndexBinaryPreTransform(remap, faiss.IndexBinaryFlat(32))) == "RemapDimensionsTransform32,BFlat"
+    )
 
 
 def test_prh_is_native_inside_a_stock_index():
@@ -124,6 +166,15 @@ def test_metric():
         ("PRH,BHNSW1", "at least 2"),
         ("PRH,BHNSW99999999999", "at most 1000"),
         ("PRH,BIVF0", "at least 1"),
+        ("PRH,BIVF0k_HNSW8", "at least 1"),
+        ("PRH,IVF0,Flat", "at least 1"),
+        ("IVF00,Flat", "at least 1"),
+        ("PRH,IVF16(IVF0,Flat),Flat", "at least 1"),
+        ("PRH,IVF16(IVF4,Flat)),Flat", "do not match"),
+        ("PRH,IVF16((IVF4,Flat),Flat", "do not match"),
+        (")PRH,BFlat(", "do not match"),
+        ("PRH,BFlat,Refine(PQ4,(SQ8)", "do not match"),
+        ("PRH,IVF16(IVF4,Flat),", "empty part"),
         ("PRH,BIVF8_HNSW0", "at least 2"),
         ("PCA128,PRH,BFlat", "keep 1 to 64"),
         ("ITQ65,BFlat", "keep 1 to 64"),

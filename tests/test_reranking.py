@@ -165,6 +165,30 @@ def test_asymmetric_ranks_better_than_hamming_and_worse_than_exact():
     assert recall[""] < recall[",RAsym"] < recall[",RFlat"]
 
 
+@pytest.mark.parametrize(("d", "bits"), [(100, 100), (100, 37), (20, 33), (1, 1)])
+@pytest.mark.parametrize("n", [0, 1, 2, 9, 16, 333])
+def test_encoding_with_norms(d, bits, n, simd_level, monkeypatch):
+    x = np.random.default_rng(n).normal(size=(n, d)).astype(np.float32) + 1
+    prh = PRHTransform(d, bits, n_iso=3)
+    prh.train(np.random.default_rng(1).normal(size=(300, d)))
+    codes, norms = prh._encode_with_norms(x)
+    np.testing.assert_array_equal(codes, prh.encode(x))
+    np.testing.assert_allclose(norms, np.linalg.norm(prh.apply(x).astype(np.float64), axis=1), rtol=1e-6)
+    monkeypatch.setattr(faiss_prh._common.arrays, "BLOCK_VALUES", 7 * d)
+    for mine, whole in zip(prh._encode_with_norms(x), (codes, norms), strict=True):
+        np.testing.assert_array_equal(mine, whole)
+    if n:
+        x[-1, -1] = np.nan
+        with pytest.raises(ValueError, match=f"vector {n - 1} "):
+            prh._encode_with_norms(x)
+
+
+@pytest.mark.parametrize("chain", ["PRH", "PCA40,PRH", "PRH37", "ITQ64"])
+def test_codes_are_the_same_with_norms_beside_them(chain):
+    index, plain = filled(f"{chain},BFlat,RAsym"), filled(f"{chain},BFlat")
+    np.testing.assert_array_equal(index.reconstruct_n(0, len(XB)), plain.reconstruct_n(0, len(XB)))
+
+
 @pytest.mark.parametrize("n_bytes", [1, 3, 4, 5, 13, 96])
 def test_signed_sums(n_bytes, simd_level, thread_count):
     thread_count(2)

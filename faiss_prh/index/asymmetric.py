@@ -12,6 +12,7 @@ import numpy as np
 from .. import _native
 from .._common.arrays import packed_signs
 from .._common.types import Codes, Floats, Ids, Vectors
+from ..transform import PRHTransform
 from . import binary_ops, binary_search
 from .reranking import ReRanked
 from .training import WayBack
@@ -106,12 +107,23 @@ class IndexBinaryAsymmetric(ReRanked):
 
     def _encoded(self, vectors: Vectors) -> tuple[Codes, Codes]:
         assert self._scale is not None
+        codes, norms = self._codes_and_norms(vectors)
+        return codes, self._scale.to_bytes(norms)[:, None]
+
+    def _codes_and_norms(self, vectors: Vectors) -> tuple[Codes, Floats]:
+        """Return the codes of vectors, and their norms after the transforms."""
+        last = self.chain[-1]
+        if len(self.chain) == 1 and isinstance(last, PRHTransform):
+            return last._encode_with_norms(vectors)
         codes = np.empty((len(vectors), self.index.code_size), dtype=np.uint8)
         norms = np.empty(len(vectors), dtype=np.float32)
         for part, block in self._before_last(vectors):
-            z = self.chain[-1].apply(block)
-            codes[part], norms[part] = packed_signs(z), np.linalg.norm(z, axis=1)
-        return codes, self._scale.to_bytes(norms)[:, None]
+            if isinstance(last, PRHTransform):
+                codes[part], norms[part] = last._encode_with_norms(block)
+            else:
+                z = last.apply(block)
+                codes[part], norms[part] = packed_signs(z), np.linalg.norm(z, axis=1)
+        return codes, norms
 
     def _add_beside(self, extra: Codes) -> None:
         self._beside.add(extra)

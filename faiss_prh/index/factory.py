@@ -11,12 +11,12 @@ from .._common.numbers import bytes_of
 from ..rotation import checked_dimension
 from ..transform import PRHTransform
 from .asymmetric import IndexBinaryAsymmetric
-from .composites import behind
-from .limits import METRICS, MOST_LISTS
+from .composites import behind, taken_apart
+from .grammar import is_prh, list_counts, parsed
+from .limits import METRICS
 from .pretransform import IndexBinaryPreTransform
 from .refine import IndexBinaryRefine
 
-_FAISS_TRANSFORM = re.compile(r"PCAW?R?\d+|L2[nN]orm|RR\d*|HR\d*|ITQ\d*|OPQ\d+(_\d+)?|Pad\d+")
 _PRH = re.compile(r"PRH(?P<bits>\d+)?(\((?P<n_iso>\d+)(,(?P<n_pca>\d+)(,(?P<tilt>\d*\.?\d+))?)?\))?", re.ASCII)
 _REDUCTION = re.compile(r"(?:PCAW?R?|ITQ)(\d+)")
 _BINARY = re.compile(
@@ -24,10 +24,6 @@ _BINARY = re.compile(
     r"|BHash((?P<tables>\d+)x)?(?P<hash_bits>\d+)"
 )
 _BINARY_FORMS = "BFlat, BIVF<lists>, BIVF<lists>_HNSW<links>, BHNSW<links>, BHash<bits>, BHash<tables>x<bits>"
-_FLOAT_LISTS = re.compile(r"(?<![A-Z])IVF(?P<nlist>\d+[kM]?)")
-_UNITS = {"k": 1 << 10, "M": 1 << 20}
-_LONGEST = 1000
-"""Of a string: the regular expressions by which Faiss reads it take room on the stack for each letter."""
 
 
 def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> Any:
@@ -62,72 +58,43 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
     if metric not in METRICS:
         raise ValueError(f"metric must be one of faiss.METRIC_…, not {metric}")
     d = checked_dimension(d)
-    parts = _split(description)
-    id_map = _take(parts, 0, ("IDMap", "IDMap2"))
-    rerank = _take(parts, -1, ("RFlat", "RAsym"), prefix="Refine(")
-    id_map = id_map or _take(parts, -1, ("IDMap", "IDMap2"))
-    n_transforms = 0
-    while n_transforms < len(parts) and (
-        _is_prh(parts[n_transforms]) or _FAISS_TRANSFORM.fullmatch(parts[n_transforms])
-    ):
-        n_transforms += 1
-    transforms, index = parts[:n_transforms], parts[n_transforms:]
-    if not index:
-        raise ValueError(f"{description!r} names no index after its transforms")
-    is_binary = index[0].startswith("B")
-    if not is_binary and not any(_is_prh(part) for part in transforms):
+    described = parsed(description)
+    if not described.is_binary and not described.has_prh:
         return _faiss_factory(d, description, metric)
-    if is_binary and not transforms:
-        if rerank:
-            raise ValueError(f"{rerank!r} after a binary index needs transforms before it: vectors are not bits")
-        return _wrapped(_binary_index(d, index), id_map, faiss.IndexBinaryIDMap, faiss.IndexBinaryIDMap2)
-
+    if not described.transforms:
+        if described.rerank:
+            raise ValueError(
+                f"{described.rerank!r} after a binary index needs transforms before it: vectors are not bits"
+            )
+        return _with_id_map(_binary_index(d, described.core), described.id_map)
     chain: list[Any] = []
-    for part in transforms:
+    for part in described.transforms:
         d_in = chain[-1].d_out if chain else d
-        chain.append(_prh(d_in, part) if _is_prh(part) else _faiss_transform(d_in, part))
-    if is_binary:
-        inner = _binary_index(8 * bytes_of(chain[-1].d_out), index)
-        inner = _wrapped(inner, id_map, faiss.IndexBinaryIDMap, faiss.IndexBinaryIDMap2)
-        if rerank == "RAsym":
-            if metric != faiss.METRIC_L2:
-                raise ValueError("'RAsym' estimates Euclidean distances: the metric must be METRIC_L2")
-            return IndexBinaryAsymmetric(chain, inner)
-        if rerank:
-            return _reranked(chain, inner, _store(d, rerank, metric))
-        return IndexBinaryPreTransform(chain, inner)
-    if rerank == "RAsym":
+        chain.append(_prh(d_in, part) if is_prh(part) else _faiss_transform(d_in, part))
+    if described.is_binary:
+        inside = _with_id_map(_binary_index(8 * bytes_of(chain[-1].d_out), described.core), described.id_map)
+        return _behind_transforms(chain, inside, described.rerank, metric)
+    if described.rerank == "RAsym":
         raise ValueError("'RAsym' ranks the results of a binary index (BFlat, BIVF<lists>, …)")
-
-    made = behind(chain, _faiss_factory(chain[-1].d_out, ",".join(index), metric))
-    if rerank:
-        made = faiss.IndexRefineFlat(made) if rerank == "RFlat" else faiss.IndexRefine(made, _store(d, rerank, metric))
-    return _wrapped(made, id_map, faiss.IndexIDMap, faiss.IndexIDMap2)  # outside: IndexRefine takes no ids
-
-
-def _split(description: str) -> list[str]:
-    """Split at the commas that are not in parentheses."""
-    if not isinstance(description, str):
-        raise TypeError(f"a factory string is needed, not {type(description).__name__}")
-    if len(description) > _LONGEST:
-        raise ValueError(f"a factory string of {len(description)} letters; at most {_LONGEST} are read")
-    if not (description.isascii() and description.isprintable()):
-        raise ValueError(f"{description!r}: a factory string has only ASCII letters, digits and marks")
-    parts = re.findall(r"(?:[^,()]|\([^()]*\))+", description)
-    if not parts or ",".join(parts) != description:
-        raise ValueError(f"{description!r}: an empty part, or parentheses that do not match")
-    return parts
+    index = behind(chain, _faiss_factory(chain[-1].d_out, described.core, metric))
+    if described.rerank == "RFlat":
+        index = faiss.IndexRefineFlat(index)
+    elif described.rerank:
+        index = faiss.IndexRefine(index, _store(d, described.rerank, metric))
+    return _with_id_map(index, described.id_map)  # outside: IndexRefine takes no ids
 
 
-def _take(parts: list[str], position: int, names: tuple[str, ...], prefix: str | None = None) -> str:
-    """Remove and return the part at an end if it is one of `names` or starts with `prefix`; else ''."""
-    if len(parts) > 1 and (parts[position] in names or (prefix and parts[position].startswith(prefix))):
-        return parts.pop(position)
-    return ""
-
-
-def _is_prh(part: str) -> bool:
-    return part.startswith("PRH")
+def _behind_transforms(chain: list[Any], index: Any, rerank: str, metric: int) -> IndexBinaryPreTransform:
+    if not rerank:
+        return IndexBinaryPreTransform(chain, index)
+    if rerank == "RAsym":
+        if metric != faiss.METRIC_L2:
+            raise ValueError("'RAsym' estimates Euclidean distances: the metric must be METRIC_L2")
+        return IndexBinaryAsymmetric(chain, index)
+    try:
+        return IndexBinaryRefine(chain, index, _store(chain[0].d_in, rerank, metric))
+    except TypeError as error:
+        raise ValueError(f"Refine(…) after a binary index: {error}") from None
 
 
 def _prh(d: int, part: str) -> PRHTransform:
@@ -146,7 +113,9 @@ def _faiss_transform(d: int, part: str) -> Any:
     if reduction and not 1 <= int(reduction[1]) <= d:
         raise ValueError(f"{part!r} after {d} dimensions: it can keep 1 to {d} of them")
     owner = _faiss_factory(d, f"{part},Flat", faiss.METRIC_L2)
-    transform = faiss.downcast_VectorTransform(owner.chain.at(0))
+    composite = taken_apart(owner)
+    assert composite is not None
+    (transform,) = composite.transforms
     transform.owner = owner  # which deletes it in the end
     return transform
 
@@ -162,44 +131,25 @@ def _store(d: int, rerank: str, metric: int) -> Any:
     return _faiss_factory(d, rerank[len("Refine(") : -1], metric)
 
 
-def _reranked(chain: list[Any], index: Any, store: Any) -> IndexBinaryRefine:
-    try:
-        return IndexBinaryRefine(chain, index, store)
-    except TypeError as error:
-        raise ValueError(f"Refine(…) after a binary index: {error}") from None
-
-
-def _binary_index(bits: int, parts: list[str]) -> Any:
-    match = _BINARY.fullmatch(",".join(parts))
+def _binary_index(bits: int, core: str) -> Any:
+    match = _BINARY.fullmatch(core)
     if not match:
-        raise ValueError(f"{','.join(parts)!r} is no binary index; there are {_BINARY_FORMS}")
-    text = match[0]
+        raise ValueError(f"{core!r} is no binary index; there are {_BINARY_FORMS}")
     _check_sizes(match, bits)
-    if match["nlist"]:
-        text = text.replace(match["nlist"], str(_list_count(match)), 1)
+    text = core.replace(match["nlist"], str(list_counts(core)[0]), 1) if match["nlist"] else core
     try:
         return faiss.index_binary_factory(bits, text)
     except (RuntimeError, MemoryError) as error:
-        raise ValueError(f"{text!r} with {bits} bits: {error}") from None
-
-
-def _list_count(match: re.Match[str]) -> int:
-    """Return the number of lists in a string."""
-    nlist = int(match["nlist"].rstrip("kM")) * _UNITS.get(match["nlist"][-1], 1)
-    if nlist > MOST_LISTS:  # for which Faiss would make room at once
-        raise ValueError(f"{match.string!r}: {nlist} lists are more than {MOST_LISTS}")
-    return nlist
+        raise ValueError(f"{core!r} with {bits} bits: {error}") from None
 
 
 def _check_sizes(match: re.Match[str], bits: int) -> None:
     """Refuse numbers that Faiss takes and then crashes or finds nothing with."""
     for name, least, most in (
-        ("nlist", 1, None), ("coarse_links", 2, 1000), ("links", 2, 1000), ("tables", 1, bits), ("hash_bits", 1, bits),
+        ("coarse_links", 2, 1000), ("links", 2, 1000), ("tables", 1, bits), ("hash_bits", 1, bits),
     ):  # fmt: skip
-        value = int((match[name] or str(least)).rstrip("kM"))
-        if value < least or (most is not None and value > most):
-            upper = "" if most is None else f" and at most {most}"
-            raise ValueError(f"{match[0]!r}: {value} must be at least {least}{upper}")
+        if match[name] and not least <= int(match[name]) <= most:
+            raise ValueError(f"{match[0]!r}: {match[name]} must be at least {least} and at most {most}")
     if match["tables"] and int(match["tables"]) * int(match["hash_bits"]) > bits:
         raise ValueError(f"{match[0]!r}: more than the {bits} bits of a code")
 
@@ -207,13 +157,14 @@ def _check_sizes(match: re.Match[str], bits: int) -> None:
 def _faiss_factory(d: int, description: str, metric: int) -> Any:
     if re.search(r"PQ0+(?!\d)", description):  # by which Faiss 1.8 divides
         raise ValueError(f"{description!r}: no parts for a product quantizer")
-    for match in _FLOAT_LISTS.finditer(description):
-        _list_count(match)
     try:
         return faiss.index_factory(d, description, metric)
     except (RuntimeError, MemoryError) as error:
         raise ValueError(f"{description!r} with {d} dimensions: {error}") from None
 
 
-def _wrapped(index: Any, id_map: str, plain: Any, two_way: Any) -> Any:
-    return {"": lambda: index, "IDMap": lambda: plain(index), "IDMap2": lambda: two_way(index)}[id_map]()
+def _with_id_map(index: Any, id_map: str) -> Any:
+    if not id_map:
+        return index
+    kind = "IndexBinary" if isinstance(index, faiss.IndexBinary) else "Index"
+    return getattr(faiss, f"{kind}{id_map}")(index)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import faiss
+import numpy as np
 from faiss.contrib.factory_tools import reverse_index_factory
 
 from ..transform import PRHTransform
@@ -13,6 +14,8 @@ from .asymmetric import IndexBinaryAsymmetric
 from .parts_of import nested, transforms_of
 from .refine import IndexBinaryRefine
 from .reranking import ReRanked
+
+_HADAMARD_SEED = faiss.HadamardRotation(1).seed
 
 
 def factory_string(index: Any) -> str:
@@ -56,8 +59,18 @@ def _transform(transform: Any) -> str:
         return f"OPQ{transform.M}_{d_out}"
     if name == "NormalizationTransform":
         return "L2norm"
-    short = {"ITQTransform": "ITQ", "RandomRotationMatrix": "RR", "HadamardRotation": "HR"}
+    if name == "HadamardRotation":  # a number after it is its seed
+        return "HR" if transform.seed == _HADAMARD_SEED else f"HR{transform.seed}"
+    if name == "RemapDimensionsTransform" and _is_padding(transform):
+        return f"Pad{d_out}"
+    short = {"ITQTransform": "ITQ", "RandomRotationMatrix": "RR"}
     return f"{short.get(name, name)}{d_out}"
+
+
+def _is_padding(transform: Any) -> bool:
+    """Whether a RemapDimensionsTransform keeps the dimensions in their places, with zeros behind them."""
+    places = np.arange(transform.d_out)
+    return np.array_equal(faiss.vector_to_array(transform.map), np.where(places < transform.d_in, places, -1))
 
 
 def _float(index: Any) -> str:

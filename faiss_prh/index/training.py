@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -31,20 +32,33 @@ def way_back(part: Any) -> WayBack:
     if isinstance(part, faiss.VectorTransform):
         return _way_back_of_transform(part)
     if isinstance(part, faiss.IndexBinary):
-        return _way_back_of_binary(faiss.downcast_IndexBinary(part))
+        known = faiss.downcast_IndexBinary(part) if type(part) is faiss.IndexBinary else part
+        return _way_back_of_binary(known)
     return lambda: setattr(part, "is_trained", False)
 
 
 def _way_back_of_transform(transform: Any) -> WayBack:
-    # Faiss adds to the means of ITQ and centring that are there, and begins OPQ with the matrix that is there.
-    arrays = [getattr(transform, name, None) for name in ("A", "b", "mean")]
-    vectors = [array for array in arrays if isinstance(array, faiss.Float32Vector)]
+    """
+    Return what gives a transform all its values back.
+
+    Its flag alone would not do: Faiss adds to the means of ITQ and centring that are there, and begins OPQ with the
+    matrix that is there.
+    """
+    names = [name for name, attribute in inspect.getmembers(type(transform)) if isinstance(attribute, property)]
+    values = {name: getattr(transform, name) for name in names if name != "thisown"}
+    numbers = {name: value for name, value in values.items() if isinstance(value, (bool, int, float))}
+    vectors = [value for value in values.values() if isinstance(value, (faiss.Float32Vector, faiss.Float64Vector))]
     contents = [faiss.vector_to_array(vector) for vector in vectors]
+    inside = [_way_back_of_transform(value) for value in values.values() if isinstance(value, faiss.VectorTransform)]
 
     def go_back() -> None:
-        transform.is_trained = False
+        for name, number in numbers.items():
+            if getattr(transform, name) != number:
+                setattr(transform, name, number)
         for vector, content in zip(vectors, contents, strict=True):
             faiss.copy_array_to_vector(content, vector)
+        for go_back_inside in inside:
+            go_back_inside()
 
     return go_back
 

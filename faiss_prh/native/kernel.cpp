@@ -236,6 +236,34 @@ void store_values(const Plan& plan, int, const Row<float, 1>* tile, float* y) {
     for (int i = 0; i < plan.d_out; i++) y[i] = tile[plan.output_rows[i]].v[0] + plan.output_offset[i];
 }
 
+inline Double4 load_double(const float* from) {
+    return __builtin_convertvector(load<VectorTypes<4>::Float>(from), Double4);
+}
+
+// Not inline, which would crowd the loop of those who do not want norms.
+template <class V, int K>
+__attribute__((noinline)) void store_norms(const Plan& plan, int count, const Row<V, K>* tile, float* norms) {
+    constexpr int kParts = K * lanes<V> / 4;
+    Double4 squares[kParts] = {};
+    for (int i = 0; i < plan.d_out; i++) {
+        const float* const row = reinterpret_cast<const float*>(tile + plan.output_rows[i]);
+        for (int part = 0; part < kParts; part++) {
+            const Double4 values = load_double(row + 4 * part);
+            squares[part] += values * values;
+        }
+    }
+    for (int v = 0; v < count; v++) norms[v] = static_cast<float>(__builtin_sqrt(squares[v / 4][v % 4]));
+}
+
+void store_norms(const Plan& plan, int, const Row<float, 1>* tile, float* norms) {
+    double squares = 0;
+    for (int i = 0; i < plan.d_out; i++) {
+        const double value = tile[plan.output_rows[i]].v[0];
+        squares += value * value;
+    }
+    *norms = static_cast<float>(__builtin_sqrt(squares));
+}
+
 template <class V, int K>
 struct Width {
     using TileRow = Row<V, K>;
@@ -269,13 +297,15 @@ Prefetch next_tile(const Plan& plan, std::int64_t n, std::int64_t v, const float
     return d <= kMaxPrefetch && begin < n ? Prefetch(x + begin * d, x + end * d) : Prefetch(x, x);
 }
 
-std::int64_t encode(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* buffer) {
+std::int64_t encode(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* norms,
+                    float* buffer) {
     const std::int64_t d = plan.d_in, code_size = (plan.d_out + 7) / 8;
     const std::int64_t stopped = for_each_tile(n, [&](auto width, std::int64_t v, int count) {
         auto* tile = reinterpret_cast<typename decltype(width)::TileRow*>(buffer);
         if (!load_tile(plan, count, x + v * d, tile)) return false;
         rotate_all(plan, tile, next_tile(plan, n, v, x));
         store_signs(plan, count, tile, codes + v * code_size);
+        if (norms) store_norms(plan, count, tile, norms + v);
         return true;
     });
     return stopped == n ? -1 : stopped + first_unusable_row(n - stopped, d, x + stopped * d);
@@ -311,10 +341,6 @@ void rows_fill(float* rows, std::int64_t n_begin, std::int64_t n_end, std::int64
         }
     for (std::int64_t i = n_begin; i < n_end; i++)
         for (std::int64_t c = i < n_whole ? count_whole : 0; c < count; c++) rows[i * m + first + c] = x[c * n + i];
-}
-
-inline Double4 load_double(const float* from) {
-    return __builtin_convertvector(load<VectorTypes<4>::Float>(from), Double4);
 }
 
 inline double sum(const Double4 (&parts)[4]) {

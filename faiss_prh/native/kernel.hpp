@@ -39,9 +39,10 @@ struct Plan {
 
 struct Kernel {
     const char* name;
-    // `tile` holds tile_floats(n) floats, 64-byte aligned.
-    // Both give the first vector that is not finite or too large, or -1. `encode` may stop there, `apply` does not.
-    std::int64_t (*encode)(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* tile);
+    // Both give the first vector that is not finite or too large, or -1. `encode` may stop there, `apply` does not. `norms`
+    // of the outputs may be null. `tile` holds tile_floats(n) floats, 64-byte aligned.
+    std::int64_t (*encode)(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* norms,
+                           float* tile);
     std::int64_t (*apply)(const Plan& plan, std::int64_t n, const float* x, float* y, float* tile);
 
     void (*rows_fill)(float* rows, std::int64_t n_begin, std::int64_t n_end, std::int64_t n, std::int64_t m,

@@ -35,9 +35,10 @@ PRH_API const char* prh_transform_set(PrhTransform* transform, int n, int n_laye
 
 // These return -1 for success, -2 for failure (see prh_last_failure), or the first row that is not finite or too large:
 // the square of a norm must stay below 2^121, or distances would overflow. `encode` writes no code of that row and may
-// write none after it; `apply` and `reverse` write all rows. A code has ceil(d_out / 8) bytes.
+// write none after it; `apply` and `reverse` write all rows. A code has ceil(d_out / 8) bytes; `norms`, those of the
+// outputs, may be null.
 PRH_API std::int64_t prh_transform_encode(const PrhTransform* transform, std::int64_t n, const float* x,
-                                          std::uint8_t* codes);
+                                          std::uint8_t* codes, float* norms);
 PRH_API std::int64_t prh_transform_apply(const PrhTransform* transform, std::int64_t n, const float* x, float* y);
 PRH_API std::int64_t prh_transform_reverse(const PrhTransform* transform, std::int64_t n, const float* y, float* x);
 PRH_API const char* prh_last_failure();

@@ -80,11 +80,12 @@ struct Model {
         });
     }
 
-    std::int64_t encode(std::int64_t n, const float* x, std::uint8_t* codes) const {
+    std::int64_t encode(std::int64_t n, const float* x, std::uint8_t* codes, float* norms) const {
         const Plan view = forward.view();
         const std::int64_t code_size = (view.d_out + 7) / 8;
         return first_unusable(n, [&](std::int64_t begin, std::int64_t end, float* tile) {
-            return kernel().encode(view, end - begin, x + begin * view.d_in, codes + begin * code_size, tile);
+            return kernel().encode(view, end - begin, x + begin * view.d_in, codes + begin * code_size,
+                                   norms ? norms + begin : nullptr, tile);
         });
     }
 };
@@ -165,9 +166,10 @@ const char* prh_transform_set(PrhTransform* transform, int n, int n_layers, cons
     });
 }
 
-std::int64_t prh_transform_encode(const PrhTransform* transform, std::int64_t n, const float* x, std::uint8_t* codes) {
+std::int64_t prh_transform_encode(const PrhTransform* transform, std::int64_t n, const float* x, std::uint8_t* codes,
+                                  float* norms) {
     std::int64_t result = -2;
-    prh::caught([&] { result = prh::as_transform(transform).learned()->encode(n, x, codes); });
+    prh::caught([&] { result = prh::as_transform(transform).learned()->encode(n, x, codes, norms); });
     return result;
 }
 

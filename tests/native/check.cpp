@@ -167,12 +167,18 @@ void check_rotation(int d_in, int d_out, int n_layers) {
     for (const int n : {0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 18, 19, 31, 33, 50}) {
         const Floats x = random.values(static_cast<std::int64_t>(n) * d_in);
         Floats y(static_cast<std::size_t>(n) * d_out), back(x.size());
-        Bytes codes(static_cast<std::size_t>(n) * code_size, 0xaa);
+        Bytes codes(static_cast<std::size_t>(n) * code_size, 0xaa), same_codes(codes);
+        Floats norms(n);
         succeed(prh_transform_apply(transform, n, x.data(), y.data()));
-        check(prh_transform_encode(transform, n, x.data(), codes.data()) == -1, "finite vectors were refused");
+        check(prh_transform_encode(transform, n, x.data(), codes.data(), nullptr) == -1, "finite vectors were refused");
+        check(prh_transform_encode(transform, n, x.data(), same_codes.data(), norms.data()) == -1, "encode with norms");
+        check(codes == same_codes, "encode: %d to %d dimensions, %d vectors: norms change the codes", d_in, d_out, n);
         succeed(prh_transform_reverse(transform, n, y.data(), back.data()));
         for (int v = 0; v < n; v++) {
             check_near(rotation.applied(&x[v * d_in]), &y[v * d_out], "apply", rotation, n);
+            const double length = norm(Doubles(&y[v * d_out], &y[v * d_out] + d_out));
+            check(std::abs(norms[v] - length) <= 1e-7 * length, "norms: %d to %d dimensions, %d vectors: %g, not %g",
+                  d_in, d_out, n, norms[v], length);
             check_near(rotation.reversed(&y[v * d_out]), &back[v * d_in], "reverse", rotation, n);
             for (int k = 0; k < code_size * 8; k++)
                 check(bit(codes, v, d_out, k) == (k < d_out && y[v * d_out + k] >= 0),
@@ -180,12 +186,12 @@ void check_rotation(int d_in, int d_out, int n_layers) {
         }
         Floats large = x;
         for (int v = 0; v < n; v++) large[v * d_in] = 1e18f;
-        succeed(prh_transform_encode(transform, n, large.data(), codes.data()));
+        succeed(prh_transform_encode(transform, n, large.data(), codes.data(), nullptr));
         for (int bad = 0; bad < n; bad += 5) {
             Floats broken = x;
             for (const float value : {std::numeric_limits<float>::infinity(), std::nanf(""), 3e38f, -2e18f}) {
                 broken[(bad + 1) * d_in - 1] = value;
-                check(prh_transform_encode(transform, n, broken.data(), codes.data()) == bad,
+                check(prh_transform_encode(transform, n, broken.data(), codes.data(), nullptr) == bad,
                       "encode: %d dimensions, %d vectors: vector %d cannot be used", d_in, n, bad);
                 check(prh_transform_apply(transform, n, broken.data(), y.data()) == bad,
                       "apply: %d dimensions, %d vectors: vector %d cannot be used", d_in, n, bad);
@@ -202,22 +208,27 @@ void check_threads(int d) {
     const Floats x = Random(2).values(n * d);
     Floats y[2] = {Floats(n * d), Floats(n * d)}, back[2] = {Floats(n * d), Floats(n * d)};
     Bytes codes[2] = {Bytes(n * code_size), Bytes(n * code_size)};
+    Floats norms[2] = {Floats(n), Floats(n)}, cut_norms(n);
     for (const bool several : {false, true}) {
         prh_set_thread_source(several ? four_threads : one_thread);
         succeed(prh_transform_apply(transform, n, x.data(), y[several].data()));
         succeed(prh_transform_reverse(transform, n, x.data(), back[several].data()));
-        check(prh_transform_encode(transform, n, x.data(), codes[several].data()) == -1, "finite vectors were refused");
+        check(prh_transform_encode(transform, n, x.data(), codes[several].data(), norms[several].data()) == -1,
+              "finite vectors were refused");
     }
-    check(y[0] == y[1] && back[0] == back[1] && codes[0] == codes[1], "%d dimensions: threads change the result", d);
+    check(y[0] == y[1] && back[0] == back[1] && codes[0] == codes[1] && norms[0] == norms[1],
+          "%d dimensions: threads change the result", d);
     Floats cut(n * d);
     for (std::int64_t first = 0, count; first < n; first += count) {
         count = std::min<std::int64_t>(n - first, first % 37 + 1);
         succeed(prh_transform_apply(transform, count, &x[first * d], &cut[first * d]));
+        check(prh_transform_encode(transform, count, &x[first * d], &codes[1][first * code_size], &cut_norms[first]) == -1,
+              "finite vectors were refused");
     }
-    check(cut == y[0], "%d dimensions: cuts change the result", d);
+    check(cut == y[0] && codes[0] == codes[1] && cut_norms == norms[0], "%d dimensions: cuts change the result", d);
     Floats broken = x;
     broken[(n - 2) * d] = broken[(n / 2) * d] = std::nanf("");
-    check(prh_transform_encode(transform, n, broken.data(), codes[1].data()) == n / 2, "the first bad vector of two");
+    check(prh_transform_encode(transform, n, broken.data(), codes[1].data(), nullptr) == n / 2, "the first bad vector of two");
 }
 
 // Readers while others replace the rotation: each call gives one rotation's result or the other's.
@@ -244,7 +255,7 @@ void check_replacing() {
             for (int round = 0; round < kRounds; round++) {
                 succeed(prh_transform_apply(transform, n, x.data(), y.data()));
                 check(y == expected[0] || y == expected[1], "neither rotation's result");
-                check(prh_transform_encode(transform, n, x.data(), codes.data()) == -1, "finite vectors were refused");
+                check(prh_transform_encode(transform, n, x.data(), codes.data(), nullptr) == -1, "finite vectors were refused");
                 try {
                     seen->check_identical(*seen);
                 } catch (const std::exception&) {   // it was replaced between the two looks at it
@@ -330,7 +341,7 @@ void check_failures() {
     Bytes codes(1);
     check(prh_transform_apply(untrained, 1, x.data(), y.data()) == -2, "apply of an untrained transform");
     check(std::strstr(prh_last_failure(), "not trained"), "the message of apply");
-    check(prh_transform_encode(untrained, 1, x.data(), codes.data()) == -2, "encode of an untrained transform");
+    check(prh_transform_encode(untrained, 1, x.data(), codes.data(), nullptr) == -2, "encode of an untrained transform");
     check(std::strstr(prh_last_failure(), "not trained"), "the message of encode");
     check(prh_use_simd_level("none"), "an unknown SIMD level");
 }

@@ -1,0 +1,432 @@
+"""Training, merging and removing change everything that they should, or nothing."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import faiss
+import numpy as np
+import pytest
+
+import faiss_prh
+from faiss_prh import IndexBinaryPreTransform, IndexBinaryRefine, PRHTransform, clone_index, index_factory
+from faiss_prh import serialize_index as as_bytes
+
+D = 32
+RNG = np.random.default_rng(0)
+X = (RNG.normal(size=(600, D)) * np.linspace(3, 1, D)).astype(np.float32)
+OTHERS = (RNG.normal(size=(600, D)) * np.linspace(1, 9, D) + 4).astype(np.float32)
+FEW = OTHERS[:40]
+LARGEST = 2**63 - 1
+
+
+@pytest.fixture(autouse=True)
+def one_thread(thread_count):
+    thread_count(1)
+
+
+# Training
+
+
+def quantizer_of(index):
+    binary = index.index
+    while hasattr(binary, "index"):
+        binary = faiss.downcast_IndexBinary(binary.index)
+    return binary.quantizer if hasattr(binary, "quantizer") else None
+
+
+def assert_untrained(index):
+    assert not index.is_trained
+    assert any(not transform.is_trained for transform in index.chain)
+    quantizer = quantizer_of(index)
+    assert quantizer is None or (quantizer.ntotal == 0 and not index.index.is_trained)
+    with pytest.raises(RuntimeError, match="not trained"):
+        index.encode(X)
+    with pytest.raises(RuntimeError, match="not trained"):
+        index.add(X)
+
+
+FAILING = ["PRH,BIVF64", "PRH16,BIVF64", "PCA16,PRH,BIVF64", "ITQ16,BIVF64", "PCAR16,BIVF64", "RR,BIVF64",
+           "L2norm,PRH,BIVF64_HNSW8", "IDMap2,PRH,BIVF64", "PRH,BIVF64,RFlat", "PRH,BIVF64,RAsym",
+           "PRH,BFlat,Refine(PQ4np)", "PRH,BIVF8,Refine(PQ4np)", "IDMap,ITQ16,BIVF8,Refine(PQ4np)"]  # fmt: skip
+
+
+@pytest.mark.parametrize("description", FAILING)
+def test_a_failed_training_leaves_nothing(description):
+    index, new = index_factory(D, description), index_factory(D, description)
+    untrained = as_bytes(index)
+    with pytest.raises(RuntimeError):
+        index.train(FEW)
+    assert_untrained(index)
+    assert as_bytes(index) == untrained
+    if "ITQ" not in description:  # Faiss does not read an untrained one
+        copy = clone_index(index)
+        assert_untrained(copy)
+        copy.train(X)
+        new.train(X)
+        np.testing.assert_array_equal(copy.encode(X), new.encode(X))
+    index.train(X)
+    new.train(X)
+    assert as_bytes(index) == as_bytes(new)
+
+
+def test_what_a_failed_training_learned_is_forgotten():
+    index = index_factory(D, "PRH,BIVF64")
+    (prh,) = index.chain
+    untrained = prh.to_bytes()
+    with pytest.raises(RuntimeError):
+        index.train(FEW)
+    assert prh.rotation is None
+    assert prh.mean is None
+    assert prh.to_bytes() == untrained
+    for call in (prh.encode, prh.apply, prh.reverse_transform):
+        with pytest.raises(RuntimeError, match="not trained"):
+            call(X)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: faiss.ITQTransform(D, 16, True),
+        lambda: faiss.ITQTransform(D, D, False),
+        lambda: faiss.PCAMatrix(D, 16),
+        lambda: faiss.OPQMatrix(D, 1, 16),
+        lambda: faiss.RandomRotationMatrix(D, 16),
+        lambda: faiss.CenteringTransform(D),
+        lambda: PRHTransform(D, 16),
+    ],
+)
+def test_transforms_learn_anew_after_a_failure(make):
+    """Faiss adds to means that are there, and begins with a matrix that is there."""
+
+    def index_of(transform):
+        if isinstance(transform, faiss.OPQMatrix):
+            transform.niter = transform.niter_pq = transform.niter_pq_0 = 1
+        quantizer = faiss.IndexBinaryFlat(transform.d_out)
+        return IndexBinaryPreTransform(transform, faiss.IndexBinaryIVF(quantizer, transform.d_out, 400))
+
+    failed, new = index_of(make()), index_of(make())
+    with pytest.raises(RuntimeError, match="training points"):
+        failed.train(OTHERS[:300])
+    failed.train(X)
+    new.train(X)
+    np.testing.assert_array_equal(failed.chain[0].apply(X), new.chain[0].apply(X))
+
+
+def test_what_was_trained_before_stays():
+    prh = PRHTransform(D)
+    prh.train(X)
+    rotation = prh.rotation
+    index = IndexBinaryPreTransform(prh, faiss.IndexBinaryIVF(faiss.IndexBinaryFlat(D), D, 64))
+    with pytest.raises(RuntimeError):
+        index.train(FEW)
+    assert prh.rotation is rotation
+    store = faiss.IndexPQ(D, 4, 8)
+    centroids = faiss.IndexBinaryFlat(D)
+    centroids.add(prh.encode(X[:3]))
+    index = IndexBinaryRefine(prh, faiss.IndexBinaryIVF(centroids, D, 8), store)
+    with pytest.raises(RuntimeError):
+        index.train(FEW)
+    np.testing.assert_array_equal(centroids.reconstruct_n(0, centroids.ntotal), prh.encode(X[:3]))
+
+
+def test_a_failed_training_of_shards():
+    shards = faiss.IndexBinaryShards(D)
+    parts = [faiss.IndexBinaryIVF(faiss.IndexBinaryFlat(D), D, lists) for lists in (8, 64)]
+    for part in parts:
+        shards.add_shard(part)
+    index = IndexBinaryPreTransform(PRHTransform(D), shards)
+    with pytest.raises(RuntimeError):
+        index.train(FEW)
+    assert not any(part.is_trained or part.quantizer.ntotal for part in parts)
+    assert not shards.is_trained
+
+
+def test_a_scale_that_cannot_be_learned(monkeypatch):
+    index = index_factory(D, "PRH,BIVF8,RAsym")
+    with monkeypatch.context() as patched:
+        patched.setattr(faiss_prh.index.asymmetric.NormScale, "of", None)
+        with pytest.raises(TypeError):
+            index.train(X)
+    assert_untrained(index)
+    index.train(X)
+    assert index.is_trained
+
+
+@pytest.mark.parametrize("description", ["PRH,BFlat", "PCA16,PRH,BIVF8", "PRH,BIVF8,RFlat", "PRH16,BFlat,RAsym",
+                                         "ITQ16,BFlat,Refine(SQ8)"])  # fmt: skip
+def test_batches_train_as_an_array(description):
+    by_array, by_batches = index_factory(D, description), index_factory(D, description)
+    by_array.train(X)
+    by_batches.train(X[first : first + 70] for first in range(0, len(X), 70))
+    assert as_bytes(by_batches) == as_bytes(by_array)
+
+
+def test_more_batches_than_memory():
+    def batches():
+        return (X + number for number in range(5))
+
+    index, prh = index_factory(D, "PRH,BIVF8,RAsym"), PRHTransform(D)
+    index.train(batches(), max_train_bytes=200 * 4 * D)
+    prh.train(batches(), max_train_bytes=200 * 4 * D)
+    assert index.chain[0].rotation == prh.rotation
+    with pytest.raises(ValueError, match="max_train_bytes must be at least"):
+        index.train(X, max_train_bytes=3)
+    with pytest.raises(ValueError, match="at least one vector"):
+        index.train(iter(()))
+    with pytest.raises(ValueError, match="batch 1 has a non-finite"):
+        index.train([X, np.full((2, D), np.nan)])
+
+
+# Merging
+
+KINDS = ["PRH,BFlat", "PRH,BIVF4", "IDMap,PRH,BFlat", "IDMap2,PRH,BIVF4", "PRH,BFlat,RFlat", "PRH,BIVF4,RFlat",
+         "IDMap2,PRH,BIVF4,RFlat", "PRH,BIVF4,RAsym", "IDMap,PRH,BFlat,RAsym", "PRH,BIVF4,Refine(SQ8)"]  # fmt: skip
+WITH_IDS = [kind for kind in KINDS if "BFlat" not in kind or "IDMap" in kind]
+
+
+def pair(description):
+    """Two indexes trained alike, with vectors under the ids 0, 1, … and 10, 11, …"""
+    first = index_factory(D, description)
+    first.train(X)
+    second = clone_index(first)
+    second.chain = first.chain
+    for index, x, offset in ((first, X[:100], 0), (second, X[100:150], 10)):
+        if description in WITH_IDS:
+            index.add_with_ids(x, np.arange(len(x)) + offset)
+        else:
+            index.add(x)
+    return first, second
+
+
+def assert_unchanged(indexes, before):
+    assert [as_bytes(index) for index in indexes] == before
+
+
+@pytest.mark.parametrize("description", KINDS)
+@pytest.mark.parametrize("add_id", [-1, 2**63, 2**70, 1.5, "7", True, None])
+def test_numbers_that_cannot_be_added_to_ids(description, add_id):
+    indexes = pair(description)
+    before = [as_bytes(index) for index in indexes]
+    with pytest.raises((ValueError, TypeError), match="add_id must be"):
+        indexes[0].merge_from(indexes[1], add_id)
+    assert_unchanged(indexes, before)
+
+
+@pytest.mark.parametrize("description", WITH_IDS)
+def test_ids_that_would_be_too_large(description):
+    first, second = pair(description)
+    before = [as_bytes(index) for index in (first, second)]
+    largest = 10 + 49
+    with pytest.raises(ValueError, match=f"id {largest} beyond"):
+        first.merge_from(second, LARGEST - largest + 1)
+    assert_unchanged((first, second), before)
+    first.merge_from(second, np.int64(LARGEST - largest))
+    if quantizer_of(first):
+        faiss.downcast_IndexBinary(first.index.index if "IDMap" in description else first.index).nprobe = 4
+    assert LARGEST in first.search(X[149:150], 3)[1]
+
+
+@pytest.mark.parametrize("description", KINDS)
+def test_merging_that_fails_on_the_way(description, monkeypatch):
+    first, second = pair(description)
+    before = [as_bytes(index) for index in (first, second)]
+
+    def fail(*_):
+        raise MemoryError("std::bad_alloc")
+
+    places = [(faiss_prh.index.binary_ops, "_set_ids"), (faiss_prh.index.binary_ops, "_append_lists")]
+    if hasattr(first, "_beside"):
+        places.append((type(first), "_merge_beside"))
+        if isinstance(first, IndexBinaryRefine):
+            places.append((type(first._beside), "merge_from"))
+    failed = 0
+    for place, name in places:
+        with monkeypatch.context() as patched:
+            patched.setattr(place, name, fail)
+            mine, others = clone_index(first), clone_index(second)
+            others.chain = mine.chain
+            try:
+                mine.merge_from(others, 200)
+            except MemoryError:
+                failed += 1
+                patched.undo()
+                assert_unchanged((mine, others), before)
+    assert failed or description == "PRH,BFlat"
+    first.merge_from(second, 200)
+    assert (first.ntotal, second.ntotal) == (150, 0)
+
+
+def test_an_ivf_that_runs_out_of_memory_at_some_list(monkeypatch):
+    first, second = pair("IDMap2,PRH,BIVF4,RFlat")
+    before = [as_bytes(index) for index in (first, second)]
+    right, calls = faiss.InvertedLists.add_entries, []
+
+    def add_entries(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise MemoryError("std::bad_alloc")
+        return right(*arguments)
+
+    lists = type(faiss.downcast_IndexBinary(first.index.index).invlists)
+    with monkeypatch.context() as patched:
+        patched.setattr(lists, "add_entries", add_entries)
+        with pytest.raises(MemoryError):
+            first.merge_from(second)
+    assert len(calls) == 3
+    assert_unchanged((first, second), before)
+
+
+@pytest.mark.parametrize("refine", ["", ",RFlat", ",RAsym"])
+def test_a_direct_map_is_refused_before_anything_changes(refine):
+    first = index_factory(D, f"PRH,BIVF4{refine}")
+    first.train(X)
+    second = clone_index(first)
+    second.chain = first.chain
+    first.add(X[:100])
+    second.add(X[100:150])
+    second.index.make_direct_map()
+    before = [as_bytes(index) for index in (first, second)]
+    with pytest.raises(ValueError, match="direct map"):
+        first.merge_from(second, 100)
+    assert_unchanged((first, second), before)
+
+
+@pytest.mark.parametrize("description", ["PRH,BHNSW8", "PRH,BHash8", "PRH,BHash2x8", "PRH,BHNSW8,RFlat",
+                                         "PRH,BHash8,RFlat", "PRH,BHash2x8,RAsym"])  # fmt: skip
+def test_kinds_that_are_not_merged(description):
+    first = index_factory(D, description)
+    first.train(X)
+    second = clone_index(first)
+    second.chain = first.chain
+    first.add(X)
+    second.add(X)
+    with pytest.raises(RuntimeError, match="vectors cannot be moved from one IndexBinary"):
+        first.merge_from(second)
+    assert (first.ntotal, second.ntotal) == (len(X), len(X))
+    assert first.search(X[:1], 1)[1] == 0
+
+
+# Removing
+
+
+@pytest.mark.parametrize("refine", ["RFlat", "RAsym"])
+def test_a_failed_removal_changes_nothing(refine):
+    index = index_factory(D, f"PRH,BIVF4,{refine}")
+    index.train(X)
+    index.add(X)
+    index.index.make_direct_map()
+    before = as_bytes(index)
+    with pytest.raises(RuntimeError, match="direct map"):
+        index.remove_ids([3])
+    assert as_bytes(index) == before
+    np.testing.assert_array_equal(index.reconstruct(3), index.encode(X[3:4])[0])
+
+
+def test_removal_from_a_hash_changes_nothing():
+    index = index_factory(D, "PRH,BHash8,RFlat")
+    index.train(X)
+    index.add(X)
+    with pytest.raises(RuntimeError, match="cannot be removed from IndexBinaryHash"):
+        index.remove_ids([3])
+    assert not index._has_own_id_map
+    assert index.search(X[:1], 1)[1] == 0
+
+
+@pytest.mark.parametrize("kind", ["BFlat", "BIVF4"])
+def test_ids_are_gone_after_a_reset(kind):
+    """An IDMap2 of stock Faiss gives codes that are not there any more."""
+    index = index_factory(D, f"IDMap2,PRH,{kind}")
+    index.train(X)
+    index.add_with_ids(X, np.arange(len(X)))
+    index.reset()
+    with pytest.raises(RuntimeError, match="not found"):
+        index.reconstruct(5)
+
+
+# Radii
+
+
+@pytest.mark.parametrize("description", ["PRH,BFlat", "PRH,BIVF4", "IDMap2,PRH,BFlat", "PRH,BHash4", "PRH,BFlat,RFlat"])
+def test_any_radius(description):
+    index = index_factory(D, description)
+    index.train(X)
+    if "IDMap" in description:
+        index.add_with_ids(X, np.arange(len(X)))
+    else:
+        index.add(X)
+    if quantizer_of(index):
+        index.index.nprobe = 4
+    limits, distances, found = index.range_search(X[:5], 0)
+    assert limits.tolist() == [0] * 6
+    assert len(distances) == len(found) == 0
+    for radius, same in [(20.0, 20), (19.5, 20), (np.float32(20), 20), (np.int8(20), 20), (1e-9, 1), (2**31, D + 1),
+                         (10**30, D + 1), (np.inf, D + 1)]:  # fmt: skip
+        for mine, theirs in zip(index.range_search(X[:5], radius), index.range_search(X[:5], same), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+    if "BHash" not in description:
+        assert index.range_search(X[:5], 2**31)[0][-1] == 5 * len(X)
+    for bad in (-1, -0.5, np.nan, -np.inf):
+        with pytest.raises(ValueError, match="radius must be 0 or more"):
+            index.range_search(X[:5], bad)
+    for bad in ("20", None, True, 1j, [20]):
+        with pytest.raises(TypeError, match="radius must be a number"):
+            index.range_search(X[:5], bad)
+
+
+# Locks
+
+
+@pytest.mark.parametrize(
+    "description", ["PRH,BFlat", "PRH,BIVF4", "IDMap2,PRH,BIVF4", "PRH,BIVF4,RFlat", "PRH,BFlat,RAsym"]
+)
+def test_a_copy_made_under_the_lock_is_whole(description):
+    index = index_factory(D, description)
+    index.train(X)
+    stop = threading.Event()
+
+    def change():
+        number = 0
+        while not stop.is_set():
+            if "IDMap" in description:
+                index.add_with_ids(X[:50], np.arange(50) + 50 * number)
+            else:
+                index.add(X[:50])
+            number += 1
+            if number % 9 == 0:
+                index.reset()
+
+    with ThreadPoolExecutor(2) as pool:
+        changing = [pool.submit(change) for _ in range(2)]
+        try:
+            for _ in range(100):
+                with index._lock:
+                    n = index.ntotal
+                    copy = clone_index(index)
+                assert copy.ntotal == n
+                assert n % 50 == 0
+                assert (copy.search(X[:3], 1)[1] >= 0).any() == (n > 0)
+        finally:
+            stop.set()
+    for future in changing:
+        future.result()
+
+
+def test_two_threads_merge_crosswise():
+    first, second = pair("PRH,BIVF4")
+    n = first.ntotal + second.ntotal
+    barrier = threading.Barrier(2)
+
+    def merge(here, there):
+        barrier.wait()
+        for _ in range(200):
+            here.merge_from(there)
+
+    threads = [
+        threading.Thread(target=merge, args=indexes, daemon=True) for indexes in ((first, second), (second, first))
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), "each waits for the other"
+    assert first.ntotal + second.ntotal == n
