@@ -317,6 +317,20 @@ def test_training_error_passes_through_cpp_and_changes_nothing(xb):
     assert transform.rotation == trained(xb).rotation
 
 
+def test_faiss_refuses_vectors_too_large_to_compute_with(prh, xb, flat):
+    """What is not finite is passed on, as by Faiss's own transforms."""
+    n = flat.ntotal
+    for large in (1e36, 3e38, 2e18):
+        x = with_nan(xb)
+        x[20, 5] = large
+        with pytest.raises(RuntimeError, match="vector 20 is too large"):
+            flat.add(x)
+        with pytest.raises(RuntimeError, match="vector 20 is too large"):
+            flat.search(x, 3)
+    assert flat.ntotal == n
+    assert np.isnan(flat.chain.at(0).apply(with_nan(xb))[7]).any()
+
+
 def test_failed_retraining_keeps_the_rotation(prh, xb, flat):
     before = prh.apply(xb)
     with pytest.raises(RuntimeError, match="ValueError: training vector 7"):

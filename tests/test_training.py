@@ -182,7 +182,7 @@ def test_bad_training_batches():
     prh = PRHTransform(4)
     with pytest.raises(ValueError, match="batch 1 must have 4 columns"):
         prh.train(iter([np.ones((2, 4)), np.ones((2, 5))]))
-    with pytest.raises(ValueError, match="batch 2: training vector 1"):
+    with pytest.raises(ValueError, match="training vector 1 of batch 2"):
         prh.train(iter([np.ones((2, 4)), np.ones((2, 4)), np.array([[1.0] * 4, [np.inf] * 4])]))
     with pytest.raises(ValueError, match="at least one vector"):
         prh.train(iter([]))

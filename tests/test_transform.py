@@ -394,6 +394,33 @@ def test_training_memory(m, d):
     assert peak < 1.5 * x.nbytes  # 2.5 with the caller's matrix
 
 
+def test_one_owner_of_trained():
+    """What was learned counts for Python, native code, Faiss and bytes, or for none of them."""
+    x = vectors(100, 8)
+    prh = PRHTransform(8)
+    prh.train(x)
+    index = faiss.IndexPreTransform(prh, faiss.IndexFlatL2(8))
+    for forget in (lambda: setattr(prh, "is_trained", False), lambda: setattr(index.chain.at(0), "is_trained", False)):
+        prh.train(x)
+        codes = prh.encode(x)
+        forget()
+        assert not prh.is_trained
+        assert (prh.rotation, prh.mean, prh.kept) == (None, None, None)
+        for use in (prh.encode, prh.apply, prh.reverse_transform, lambda _: prh.describe(), lambda _: prh.to_dense()):
+            with pytest.raises(RuntimeError, match="not trained"):
+                use(x)
+        with pytest.raises(RuntimeError, match="not trained"):
+            index.chain.at(0).apply(x)
+        assert not PRHTransform.from_bytes(prh.to_bytes()).is_trained
+        assert not copy.deepcopy(prh).is_trained
+        prh.check_identical(PRHTransform(8))
+        prh.train(x)
+        np.testing.assert_array_equal(prh.encode(x), codes)
+    prh.is_trained = True  # as it is
+    with pytest.raises(RuntimeError, match="not trained"):
+        PRHTransform(8).is_trained = True
+
+
 def test_is_a_faiss_transform():
     prh = PRHTransform(6)
     assert isinstance(prh, faiss.VectorTransform)

@@ -56,11 +56,11 @@ def first_unusable_row(x: Vectors) -> int | None:
     return None
 
 
-def check_usable(x: Vectors, name: str = "vector") -> None:
+def check_usable(x: Vectors, name: str, where: str = "") -> None:
     """Raise a ValueError if a row of `x` is not finite, or too large, in single precision."""
     bad = first_unusable_row(x)
     if bad is not None:
-        raise unusable(x[bad], f"{name} {bad}")
+        raise unusable(x[bad], f"{name} {bad}{where}")
 
 
 def unusable(row: Vectors, name: str) -> ValueError:

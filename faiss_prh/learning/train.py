@@ -128,7 +128,7 @@ def sample_of(x: Any, d: int, n_bytes: int, seed: int) -> Vectors:
     sample = Sample(d, most, seed)
     for number, batch in enumerate(x):
         vectors = as_vectors(batch, d, f"training vectors of batch {number}")
-        check_usable(vectors, f"batch {number}: training vector")
+        check_usable(vectors, "training vector", f" of batch {number}")
         sample.update(vectors)
     return sample.vectors()
 

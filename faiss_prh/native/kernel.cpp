@@ -428,8 +428,8 @@ void signed_sums(const float* z, std::int64_t n_bytes, std::int64_t k, const std
 }  // namespace
 
 namespace PRH_LEVEL {
-extern const Kernel kernel = {PRH_LEVEL_NAME, encode,            apply,         rows_fill,
-                              rows_centre,  rows_covariance, rows_rotate, signed_sums};
+extern const Kernel kernel = {PRH_LEVEL_NAME, encode,          apply,       first_unusable_row, rows_fill,
+                              rows_centre,    rows_covariance, rows_rotate, signed_sums};
 }
 
 }  // namespace prh

@@ -44,6 +44,7 @@ struct Kernel {
     std::int64_t (*encode)(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* norms,
                            float* tile);
     std::int64_t (*apply)(const Plan& plan, std::int64_t n, const float* x, float* y, float* tile);
+    std::int64_t (*first_unusable_row)(std::int64_t n, std::int64_t d, const float* x);
 
     void (*rows_fill)(float* rows, std::int64_t n_begin, std::int64_t n_end, std::int64_t n, std::int64_t m,
                         std::int64_t first, std::int64_t count, const float* x);

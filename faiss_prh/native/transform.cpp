@@ -1,9 +1,12 @@
 // The transform that Faiss sees, and the calls Python makes on it.
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <new>
 #include <stdexcept>
+#include <string>
 
 #include "dispatch.hpp"
 #include "failure.hpp"
@@ -90,6 +93,16 @@ struct Model {
     }
 };
 
+// Faiss passes on what is not finite, and so do we; but finite values must not become something else without a word.
+void refuse_too_large(std::int64_t n, std::int64_t d, const float* x, std::int64_t first_unusable) {
+    for (std::int64_t v = first_unusable; v >= 0 && v < n; v++) {
+        const float* const row = x + v * d;
+        const bool is_finite = std::all_of(row, row + d, [](float value) { return std::isfinite(value); });
+        if (is_finite && kernel().first_unusable_row(1, d, row) == 0)
+            throw std::range_error("PRHTransform: vector " + std::to_string(v) + " is too large to compute with");
+    }
+}
+
 class Transform final : public faiss::VectorTransform {
   public:
     Transform(int d_in, int d_out, PrhTrainCallback train) : VectorTransform(d_in, d_out), train_(train) {}
@@ -102,12 +115,12 @@ class Transform final : public faiss::VectorTransform {
 
     void apply_noalloc(std::int64_t n, const float* x, float* y) const override {
         const Learned model = learned();
-        model->apply(model->forward, n, x, y);
+        refuse_too_large(n, d_in, x, model->apply(model->forward, n, x, y));
     }
 
     void reverse_transform(std::int64_t n, const float* y, float* x) const override {
         const Learned model = learned();
-        model->apply(model->inverse, n, y, x);
+        refuse_too_large(n, d_out, y, model->apply(model->inverse, n, y, x));
     }
 
     void check_identical(const VectorTransform& other) const override {
