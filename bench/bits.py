@@ -281,5 +281,5 @@ def plot(results: dict[str, Any]) -> Figure:
                 panel.plot(*zip(*points, strict=True), **look | {"label": LABELS.get(name, name)})
         panel.set(title=title, xlabel="bits", ylabel="10-recall@100")
         log_axis(panel.xaxis, map(int, at_bits))
-    shared_legend(figure, 3)
+    shared_legend(figure, 2)
     return figure

@@ -46,11 +46,11 @@ def styles(names: Iterable[str], ours: Callable[[str], bool] = is_ours) -> dict[
     found: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(names):
         if ours(name):
-            look = {"color": next(dark), "marker": next(our_markers), "linewidth": next(widths), "zorder": 3}
-        else:
-            look = {"color": next(greys), "marker": next(rival_markers), "linewidth": 1.1, "zorder": 2}
+            look = {"color": next(dark), "marker": next(our_markers), "linewidth": next(widths), "markersize": 6.5}
+        else:  # above ours, and smaller, so that both are seen where they meet
+            look = {"color": next(greys), "marker": next(rival_markers), "linewidth": 1.1, "markersize": 4, "zorder": 3}
             look |= {"linestyle": next(dashes), "markerfacecolor": "white"}
-        found[name] = {"label": name, "markersize": 5, **look}
+        found[name] = {"label": name, **look}
     return found
 
 
@@ -85,7 +85,7 @@ def _plain(value: float, _position: int | None = None) -> str:
 def shared_legend(figure: Figure, columns: int) -> None:
     """Put one legend for all panels below them, ours first."""
     lines = {line.get_label(): line for panel in figure.axes for line in panel.get_lines()}
-    handles = sorted(lines.values(), key=lambda line: -line.get_zorder())
+    handles = sorted(lines.values(), key=lambda line: line.get_zorder())
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
