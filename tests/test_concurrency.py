@@ -17,7 +17,7 @@ import pytest
 from test_faults import run
 
 from faiss_prh import clone_index, index_factory
-from faiss_prh._common import parts as _blocks
+from faiss_prh._common import parts
 
 pytestmark = pytest.mark.slow
 
@@ -83,6 +83,40 @@ def test_forked_processes_search():
         print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children])
     """
     assert run(program).strip().endswith("[0, 0, 0, 0]")
+
+
+def test_a_child_forked_while_an_index_changes():
+    """What another thread holds at that moment, the child must not wait for."""
+    program = """
+        import threading
+        x = np.random.default_rng(0).normal(size=(500, 32)).astype("float32")
+        index = faiss_prh.index_factory(32, "PRH(2),BIVF4,RFlat")
+        index.train(x)
+        index.add(x)
+        held, done = threading.Event(), threading.Event()
+
+        def hold():
+            with index._lock:
+                held.set()
+                done.wait()
+
+        thread = threading.Thread(target=hold)
+        thread.start()
+        held.wait()
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            index.add(x)
+            index.remove_ids([3])
+            copy = faiss_prh.clone_index(index)
+            index.merge_from(copy)
+            index.reset()
+            os._exit(0 if index.ntotal == copy.ntotal == 0 else 1)
+        done.set()
+        thread.join()
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    assert run(program).strip() == "0"
 
 
 VECTORS = "x = np.random.default_rng(0).normal(size=({}, {})).astype('f4')"
@@ -178,8 +212,8 @@ def test_a_search_in_parts_is_a_search(description, monkeypatch):
     index.add(X)
 
     def results(first, seconds):
-        monkeypatch.setattr(_blocks, "_FIRST", first)
-        monkeypatch.setattr(_blocks, "_SECONDS", seconds)
+        monkeypatch.setattr(parts, "_FIRST", first)
+        monkeypatch.setattr(parts, "_SECONDS", seconds)
         selected = faiss.SearchParameters(sel=faiss.IDSelectorRange(0, 3000))
         found = [*index.search(X[:500], 5), *index.search(X[:500], 5, params=selected)]
         return found if "HNSW" in description else [*found, *index.range_search(X[:500], 5)]
@@ -193,9 +227,9 @@ def test_a_search_in_parts_is_a_search(description, monkeypatch):
 def test_no_part_of_a_search_takes_long(seconds_per_query, monkeypatch):
     """Or an interrupt would wait for it. Queries may become slower, as among other vectors."""
     now = 0.0
-    monkeypatch.setattr(_blocks.time, "monotonic", lambda: now)
+    monkeypatch.setattr(parts.time, "monotonic", lambda: now)
     longest = 0.0
-    for number, part in enumerate(_blocks.parts(100_000)):
+    for number, part in enumerate(parts.parts(100_000)):
         taken = (part.stop - part.start) * seconds_per_query * (1 + number % 2)
         now += taken
         if number:

@@ -1,11 +1,14 @@
 """Training, merging and removing change everything that they should, or nothing."""
 
+import os
+import textwrap
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import faiss
 import numpy as np
 import pytest
+from test_faults import LIMITED, run
 
 import faiss_prh
 from faiss_prh import IndexBinaryPreTransform, IndexBinaryRefine, PRHTransform, clone_index, index_factory
@@ -430,3 +433,40 @@ def test_two_threads_merge_crosswise():
         thread.join(60)
         assert not thread.is_alive(), "each waits for the other"
     assert first.ntotal + second.ntotal == n
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="/proc tells how much memory is mapped")
+@pytest.mark.parametrize(
+    "description",
+    ["PRH(2),BFlat", "PRH(2),BIVF16", "IDMap2,PRH(2),BIVF16", "PRH(2),BIVF16,RFlat", "IDMap,PRH(2),BFlat,RAsym"],
+)
+def test_memory_that_runs_out_in_merging(description):
+    program = textwrap.dedent(LIMITED) + textwrap.dedent("""
+        x = np.random.default_rng(0).normal(size=(100_000, 64)).astype("float32")
+        here = faiss_prh.index_factory(64, sys.argv[1])
+        here.train(x[:1000])
+        there = faiss_prh.clone_index(here)
+        there.chain = here.chain
+        for index, vectors, first in ((here, x[:1000], 0), (there, x, 1000)):
+            if "IDMap" in sys.argv[1]:
+                index.add_with_ids(vectors, np.arange(first, first + len(vectors)))
+            else:
+                index.add(vectors)
+        before = [faiss_prh.serialize_index(index) for index in (here, there)]
+        failed = 0
+        for extra in [kib << 10 for kib in (1, 300, *range(700, 7000, 300), *range(7000, 90_000, 4000))]:
+            limit(extra)
+            try:
+                here.merge_from(there)
+                limit(0)
+                break
+            except MemoryError:
+                limit(0)
+                failed += 1
+                assert [faiss_prh.serialize_index(index) for index in (here, there)] == before, extra
+        assert failed
+        assert (here.ntotal, there.ntotal) == (101_000, 0)
+        print("failed and unchanged")
+    """)
+    assert run(program, description, MALLOC_MMAP_THRESHOLD_="65536").strip().endswith("failed and unchanged")

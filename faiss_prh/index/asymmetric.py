@@ -1,4 +1,4 @@
-"""Re-ranking by the float query against the codes, with one byte a vector more."""
+"""Re-ranking by the float query against the codes, with one more byte per vector."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .reranking import ReRanked
 from .training import WayBack
 
 _SCALE_SAMPLE = 10_000
-"""Training vectors, at most, that the scale of norms is learned from."""
+"""The most training vectors that the scale of norms is learned from."""
 
 
 class NormScale(NamedTuple):
-    """How norms go into a byte, and what a code's signs stand for."""
+    """How a norm is written as a byte, and which values the signs of a code stand for."""
 
     low: float
     step: float  # of the logarithm
@@ -30,7 +30,7 @@ class NormScale(NamedTuple):
 
     @classmethod
     def of(cls, z: Floats) -> NormScale:
-        """Learn it from transformed vectors."""
+        """Return the scale learned from transformed vectors."""
         norms, sums = np.linalg.norm(z, axis=1), np.abs(z).sum(axis=1)
         norms, sums = norms[norms > 0], sums[norms > 0]
         if not len(norms):
@@ -53,11 +53,11 @@ class NormScale(NamedTuple):
 
 class IndexBinaryAsymmetric(ReRanked):
     """
-    A binary index behind transforms that ranks its results by the float query against the codes.
+    A binary index behind transforms that re-ranks its results by comparing the float query with the codes.
 
-    Of each vector it keeps one byte more than the code: the logarithm of its norm after the transforms. With z the
-    transformed query, s the ±1 of a code and ‖x‖ its norm, ‖z‖² + ‖x‖² - 2c‖x‖⟨s, z⟩ estimates the squared Euclidean
-    distance (for a very near vector, it can be negative); c is learned in training.
+    Besides the code, it keeps one byte for each vector: the logarithm of its norm after the transforms. With z the
+    transformed query, s the signs (±1) of a code and ‖x‖ its norm, ‖z‖² + ‖x‖² - 2c‖x‖⟨s, z⟩ estimates the squared
+    Euclidean distance, where c is learned in training. For a very near vector the estimate can be negative.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class IndexBinaryAsymmetric(ReRanked):
     index : faiss.IndexBinary
         An empty Flat, IVF, HNSW or MultiHash, or an IDMap of one.
     k_factor : float, optional
-        How many times k the shortlist is.
+        The length of the shortlist, as a multiple of k.
 
     Examples
     --------

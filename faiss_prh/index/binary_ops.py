@@ -1,7 +1,7 @@
 """
-Binary indexes and their rows: ids, removal and merging, also where Faiss's own goes wrong.
+Changes to binary indexes: adding, removing and merging, also where Faiss does it wrongly or not at all.
 
-The *rows* of an index are its ids without an IDMap: what an IDMap's `id_map` maps to the caller's ids.
+A *row* is the id that an index without an IDMap gives a vector; an IDMap around it maps rows to the caller's ids.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def remove(index: Any, selector: Any) -> int:
     ivf, id_map = without_id_map(index)
     if id_map is None or not isinstance(ivf, faiss.IndexBinaryIVF):
         return int(index.remove_ids(selector))
-    # Faiss closes the gaps in the IDMap but not in the IVF, which then finds others' ids (1.8 to 1.15).
+    # Faiss (1.8 to 1.15) renumbers the IDMap but not the IVF, whose results then get the ids of other vectors.
     if ivf.direct_map.type != faiss.DirectMap.NoMap:
         raise RuntimeError("vectors cannot be removed from an IDMap of an IVF with a direct map")
     ids = faiss.vector_to_array(id_map.id_map)
@@ -203,7 +203,7 @@ def _check_same_lists(ivf: Any, other: Any) -> None:
 
 def selected(ids: Ids, selector: Any) -> Ids:
     """Return the positions of the ids that an IDSelector selects."""
-    # Faiss asks a selector from C++ only. A range search among equal vectors gives just its answer, on any Faiss.
+    # Only C++ can ask a selector. A range search among equal vectors returns its answers, with any version of Faiss.
     zeros = faiss.IndexFlatL2(1)
     zeros.add(np.zeros((len(ids), 1), dtype=np.float32))
     translated = faiss.IDSelectorTranslated(_vector(ids), selector)

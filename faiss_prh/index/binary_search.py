@@ -1,4 +1,4 @@
-"""Search of binary indexes: filters and parameters that Faiss does not take, rows, and the codes of what is found."""
+"""Searching binary indexes: with filters and parameters that Faiss does not take, for rows, and for codes as well."""
 
 from __future__ import annotations
 

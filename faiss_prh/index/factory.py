@@ -28,7 +28,7 @@ _BINARY_FORMS = "BFlat, BIVF<lists>, BIVF<lists>_HNSW<links>, BHNSW<links>, BHas
 
 def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> Any:
     """
-    Make an index from a string: Faiss's own, and PRH as one more transform.
+    Make an index from a string: the language of Faiss's strings, with PRH as one more transform.
 
     ``[IDMap,] transforms… , PRH[bits][(n_iso[,n_pca[,tilt]])] , index [,IDMap] [,RFlat|,Refine(…)|,RAsym]``, or IDMap2.
 
@@ -37,13 +37,13 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
     d : int
         Dimension of the vectors.
     description : str
-        A binary index (``BFlat``, ``BIVF1024``, …) behind transforms gives an `IndexBinaryPreTransform`, a float index
-        behind PRH a ``faiss.IndexPreTransform``. What has neither is left to Faiss. ``PRH64`` makes 64 bits; numbers in
-        parentheses ask for the paper's PRH, which is not tuned. At the end, ``RFlat`` and
-        ``Refine(…)`` rank the results again by a store of the vectors (`IndexBinaryRefine`), ``RAsym`` by the codes
-        and one byte a vector (`IndexBinaryAsymmetric`).
+        A binary index (``BFlat``, ``BIVF1024``, …) behind transforms makes an `IndexBinaryPreTransform`, and a float
+        index behind PRH a ``faiss.IndexPreTransform``. Any other string is passed to Faiss as it is. ``PRH64`` makes
+        64 bits; numbers in parentheses ask for the paper's PRH, which is not tuned. At the end of the string,
+        ``RFlat`` and ``Refine(…)`` re-rank the results by a store of the vectors (`IndexBinaryRefine`), and ``RAsym``
+        re-ranks them by the codes and one more byte per vector (`IndexBinaryAsymmetric`).
     metric : int, optional
-        Of a float index, and of a store. A binary index alone knows only Hamming distances.
+        The metric of a float index, or of the store that re-ranks a binary one, whose own distances are Hamming.
 
     Examples
     --------

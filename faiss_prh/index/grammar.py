@@ -12,7 +12,7 @@ _LISTS = re.compile(r"(?<![A-Z])B?IVF(\d+)([kM]?)")
 _UNITS = {"": 1, "k": 1 << 10, "M": 1 << 20}
 _ID_MAPS = ("IDMap", "IDMap2")
 _LONGEST = 1000
-"""Of a string: the regular expressions by which Faiss reads it take room on the stack for each letter."""
+"""The longest string that is read: Faiss's regular expressions take stack space for each letter."""
 
 
 class Described(NamedTuple):

@@ -21,23 +21,23 @@ from .arguments import LARGEST_ID, as_new_ids, as_radius, as_selector
 from .training import WayBack, all_or_nothing, way_back
 
 _SEED = 1234
-"""That samples of training vectors are drawn with if there is no PRHTransform."""
+"""Draws the sample of training vectors if no PRHTransform has a seed for it."""
 
 
 class IndexBinaryPreTransform:
     """
-    Float transforms in front of a binary index: what ``faiss.IndexPreTransform`` is to float indexes.
+    Float transforms in front of a binary index, as ``faiss.IndexPreTransform`` has them in front of a float index.
 
-    Vectors go through the transforms; the signs of what comes out are the codes of the binary index. Where the last
-    transform is a `PRHTransform`, its native `encode` makes them. A number of bits that is no multiple of 8 is padded
-    with zeros.
+    Vectors go through the transforms; the signs of what comes out are the codes of the binary index. If the last
+    transform is a `PRHTransform`, its native `encode` makes them. Codes whose number of bits is not a multiple of 8
+    are padded with zeros.
 
     Parameters
     ----------
     transforms : faiss.VectorTransform or iterable of them
         In the order in which they are applied: PCA, L2norm, ITQ, random rotations, OPQ, PRH, …
     index : faiss.IndexBinary
-        Of the last transform's number of dimensions, rounded up to a multiple of 8.
+        It has as many bits as the last transform has output dimensions, rounded up to a multiple of 8.
 
     Attributes
     ----------
@@ -167,14 +167,14 @@ class IndexBinaryPreTransform:
         x : array of shape (n, d)
         k : int
         params : faiss.SearchParameters, optional
-            As the binary index takes them. An IDSelector (``sel``) also works on IVF indexes, which refuse it in Faiss.
+            Those of the binary index. An IDSelector (``sel``) also works with an IVF, where Faiss refuses it.
 
         Returns
         -------
         D : ndarray of int32, shape (n, k)
             Hamming distances; 2147483647 where there are fewer than k results.
         I : ndarray of int64, shape (n, k)
-            Ids; -1 where there are fewer.
+            Ids; -1 where there are fewer than k results.
         """
         return binary_search.search(self._keyed, self.encode(x), as_int(k, "k", 1), params)
 

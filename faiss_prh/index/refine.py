@@ -15,12 +15,12 @@ from .reranking import ReRanked
 from .training import WayBack, way_back
 
 _DECODED_VALUES = 1 << 24
-"""Values decoded at a time, to bound memory."""
+"""How many values are decoded at a time, to bound memory."""
 
 
 class IndexBinaryRefine(ReRanked):
     """
-    A binary index behind transforms, with a store of the vectors to rank its results by: Faiss's ``IndexRefine``.
+    A binary index behind transforms that re-ranks its results by a store of the vectors, as ``faiss.IndexRefine`` does.
 
     Parameters
     ----------
@@ -28,9 +28,9 @@ class IndexBinaryRefine(ReRanked):
     index : faiss.IndexBinary
         An empty Flat, IVF, HNSW, Hash or MultiHash, or an IDMap of one.
     refine_index : faiss.Index
-        An empty one that stores vectors row by row: ``faiss.IndexFlatL2(d)``, a scalar quantizer, …
+        An empty index that stores vectors row by row: ``faiss.IndexFlatL2(d)``, a scalar quantizer, …
     k_factor : float, optional
-        How many times k the shortlist is.
+        The length of the shortlist, as a multiple of k.
 
     Examples
     --------

@@ -28,9 +28,9 @@ _ROW_BY_ROW = (
 
 class ReRanked(IndexBinaryPreTransform):
     """
-    A binary index whose results are ranked again by what stands *beside* it: a Faiss index with the same rows.
+    A binary index whose results are ranked again with the help of another Faiss index *beside* it, with the same rows.
 
-    All that is stored is in the two indexes, so that adding, removing and merging are the same operations on both.
+    All that is stored is in these two, so that adding, removing and merging are the same operations on both.
     """
 
     def __init__(self, transforms: Any, index: Any, beside: Any, k_factor: float) -> None:
@@ -85,7 +85,7 @@ class ReRanked(IndexBinaryPreTransform):
 
     @property
     def k_factor(self) -> float:
-        """How many times k the shortlist is."""
+        """The length of the shortlist, as a multiple of k."""
         return self._k_factor
 
     @k_factor.setter
@@ -128,21 +128,21 @@ class ReRanked(IndexBinaryPreTransform):
 
     def search(self, x: npt.ArrayLike, k: int, *, params: Any = None) -> tuple[Floats, Ids]:  # type: ignore[override]
         """
-        Find the ``k * k_factor`` nearest codes, and of those the k nearest vectors.
+        Find the ``k * k_factor`` nearest codes, and among those the k nearest vectors.
 
         Parameters
         ----------
         x : array of shape (n, d)
         k : int
         params : faiss.SearchParameters, optional
-            As the binary index takes them, or a faiss.IndexRefineSearchParameters around them.
+            Those of the binary index, or a faiss.IndexRefineSearchParameters around them.
 
         Returns
         -------
         D : ndarray of float32, shape (n, k)
-            Distances, the best first; as in Faiss, the largest float where there are fewer than k results.
+            Distances, the best first; where there are fewer than k results, the largest float, as in Faiss.
         I : ndarray of int64, shape (n, k)
-            Ids; -1 where there are fewer.
+            Ids; -1 where there are fewer than k results.
         """
         D, rows, _ = self._search_rows(x, k, params)
         return D, binary_ops.ids_of_rows(binary_ops.without_id_map(self._keyed)[1], rows)
