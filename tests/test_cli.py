@@ -21,8 +21,7 @@ import numpy as np
 import pytest
 
 import faiss_prh
-from faiss_prh.cli import commands, demo, evaluation
-from faiss_prh.cli.main import main
+from faiss_prh.cli import commands, demo, evaluation, main
 from faiss_prh.index import parts_of as inspection
 from faiss_prh.transform import PRHTransform
 
@@ -30,7 +29,14 @@ D = 16
 RNG = np.random.default_rng(0)
 MIX = RNG.normal(size=(D, D))
 TRAIN, BASE, QUERY = ((RNG.normal(size=(n, D)) @ MIX).astype("f4") for n in (600, 1500, 20))
-RUN = "import sys; from faiss_prh.cli.main import main; sys.exit(main())"
+RUN = "import sys; from faiss_prh.cli import main; sys.exit(main())"  # as the installed script does
+
+
+@pytest.fixture(autouse=True)
+def interrupts_again():
+    """A command leaves interrupts ignored, for the process to end."""
+    yield
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
@@ -238,7 +244,7 @@ def test_demo_prints_one_table(capsys, monkeypatch):
     small = demo.comparison(d=16, n_train=500, n_base=800, n_queries=20)
     monkeypatch.setattr(demo, "comparison", lambda: small)
     printed = succeed(capsys, "demo")
-    table = [line.split() for line in printed.splitlines() if line.startswith(("PRH  ", "ITQ"))]
+    table = [line.split() for line in printed.splitlines() if line.strip().startswith(("PRH  ", "ITQ"))]
     assert [row[0] for row in table] == ["PRH", "ITQ"]
     for row in table:
         recall_at_10, recall_at_100 = map(float, row[-2:])
@@ -273,7 +279,9 @@ def test_demo_prints_one_table(capsys, monkeypatch):
         ("add ids.prh b.npy", "ids.prh: an IDMap needs ids"),
         ("build --factory PRH,BIVF601 --train t.npy -o new.prh", "more lists than the 600 training vectors"),
         ("build --factory PRH,IVF0,Flat --train t.npy -o new.prh", "no lists"),
-        ("build --factory PRH,IVF999999999M,Flat --train t.npy -o new.prh", "more lists than the 600 training"),
+        ("build --factory PRH,IVF999999999M,Flat --train t.npy -o new.prh", "lists are more than 16777216"),
+        ("build --factory PRH,BIVF1k --train t.npy -o new.prh", "more lists than the 600 training vectors"),
+        ("build --factory PRH,IVF601,Flat,RFlat --train t.npy -o new.prh", "more lists than the 600 training vectors"),
     ],
 )
 def test_wrong_usage(command, says, folder, capsys, monkeypatch):
@@ -316,7 +324,7 @@ FLAT = "--factory PRH,BFlat --train t.npy"
         ("add codes.prh b.npy", "codes.prh: an index of codes, not of vectors"),
         ("search i.prh narrow.npy -o r.npz", "narrow.npy: expected 16 columns, not 12"),
         ("search float.prh nan.npy -o r.npz", "nan.npy: vector 1234 has a non-finite value"),
-        ("encode i.prh b.npy -o codes.npy", "i.prh: not a transform, as `faiss-prh train` writes it"),
+        ("encode i.prh b.npy -o codes.npy", "i.prh: not a transform written by `faiss-prh train`"),
         ("encode untrained_m.prh b.npy -o codes.npy", "untrained_m.prh: a transform that is not trained"),
         ("encode m.prh narrow.npy -o codes.npy", "narrow.npy: expected 16 columns, not 12"),
         ("encode m.prh nan.npy -o codes.npy", "nan.npy: vector 1234 has a non-finite value"),
@@ -410,8 +418,7 @@ def start(code, *arguments, **options):
 
 ANNOUNCED = """
 import hashlib, sys
-from faiss_prh.cli import main as cli
-from faiss_prh.cli import commands
+from faiss_prh.cli import commands, main
 from faiss_prh.index import pretransform as index
 
 def announced(files, title, batches=commands.batches):
@@ -427,7 +434,7 @@ def endless(self, x):
 commands.batches = announced
 if sys.argv[1] == "build":
     index.IndexBinaryPreTransform.train = endless
-sys.exit(cli.main())
+sys.exit(main())
 """
 
 
@@ -457,7 +464,7 @@ def test_an_interrupt_inside_faiss_is_one(folder, capsys, monkeypatch):
 
     monkeypatch.setattr(commands, "search", search_in_cpp)
     assert refuse(capsys, ["search", "i.prh", "q.npy", "-o", "r.npz"], 130) == "interrupted"
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # until the process has ended
 
 
 @pytest.mark.parametrize("command", ["info i.prh", "--help"])
