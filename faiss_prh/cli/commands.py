@@ -166,7 +166,7 @@ def evaluate(factories: Sequence[str], train: str, base: str, query: str, plot: 
         raise VectorFileError(f"{base}: expected at least {evaluation.NEIGHBOURS} vectors, not {n}")
     queries = as_float32(read_vectors(query, d=d))
     check_finite(query, queries)
-    indexes = {factory: _new_index(factory, vectors, seed) for factory in factories}
+    indexes = {factory: _new_index(factory, vectors, seed) for factory in dict.fromkeys(factories)}
     check_finite(train, vectors)
     truth = evaluation.exact_neighbours(queries, batches(files, "exact search"), evaluation.NEIGHBOURS)
     found: list[evaluation.Evaluation] = []
@@ -204,8 +204,11 @@ def _new_index(factory: str, training: Array, seed: int | None) -> Any:
 
 
 def _has_list_centroids(index: Any) -> bool:
-    """Whether an index learns a centroid for each of its lists, rather than compose them (IMI, RCQ)."""
-    return hasattr(index, "nlist") and getattr(index, "quantizer_trains_alone", 0) != 1
+    """Whether an index learns a centroid for each of its lists, rather than combine them from parts (IMI, RCQ)."""
+    if isinstance(index, faiss.IndexIVF):
+        quantizer = faiss.downcast_index(index.quantizer)
+        return not isinstance(quantizer, (faiss.MultiIndexQuantizer, faiss.AdditiveCoarseQuantizer))
+    return isinstance(index, faiss.IndexBinaryIVF)
 
 
 def _seed(transforms: Sequence[Any], seed: int | None) -> None:
