@@ -1,27 +1,26 @@
 """Pairwise Rotation Hashing for Faiss."""
 
-from .index.asymmetric import IndexBinaryAsymmetric
-from .index.factory import index_factory
-from .index.pretransform import IndexBinaryPreTransform
-from .index.refine import IndexBinaryRefine
-from .learning.parameters import Parameters
-from .rotation import PairwiseRotation
-from .storage.files import clone_index, deserialize_index, read_index, serialize_index, write_index
-from .storage.stock import to_faiss
-from .transform import PRHTransform
+# Nothing is imported before a public name is used: NumPy and Faiss take half a second, in which the command line
+# must already answer `--help` and Ctrl-C. `typing` would take milliseconds, too; type checkers go by the name.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ._public import *  # noqa: F403
+    from ._public import __all__ as __all__
 
-__all__ = [
-    "IndexBinaryAsymmetric",
-    "IndexBinaryPreTransform",
-    "IndexBinaryRefine",
-    "PRHTransform",
-    "PairwiseRotation",
-    "Parameters",
-    "clone_index",
-    "deserialize_index",
-    "index_factory",
-    "read_index",
-    "serialize_index",
-    "to_faiss",
-    "write_index",
-]
+
+def __getattr__(name: str) -> object:
+    if name.startswith("_") and name != "__all__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import _public
+
+    globals().update({public: getattr(_public, public) for public in ("__all__", *_public.__all__)})
+    try:
+        return globals()[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    from . import _public
+
+    return sorted({*globals(), *_public.__all__})

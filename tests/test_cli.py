@@ -13,6 +13,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -21,16 +22,24 @@ import numpy as np
 import pytest
 
 import faiss_prh
-from faiss_prh.cli import commands, demo, evaluation
-from faiss_prh.cli.main import main
-from faiss_prh.index import factory_string as inspection
+from faiss_prh.cli import commands, demo, evaluation, files, main, vector_files
+from faiss_prh.cli.arguments import new_parser
+from faiss_prh.index.factory_string import factory_string
+from faiss_prh.index.parts_of import transforms_of
 from faiss_prh.transform import PRHTransform
 
 D = 16
 RNG = np.random.default_rng(0)
 MIX = RNG.normal(size=(D, D))
 TRAIN, BASE, QUERY = ((RNG.normal(size=(n, D)) @ MIX).astype("f4") for n in (600, 1500, 20))
-RUN = "import sys; from faiss_prh.cli.main import main; sys.exit(main())"
+RUN = "import sys; from faiss_prh.cli import main; sys.exit(main())"  # as the installed script does
+
+
+@pytest.fixture(autouse=True)
+def interrupts_again():
+    """A command leaves interrupts ignored, for the process to end."""
+    yield
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
@@ -145,7 +154,7 @@ def test_seed_and_threads(folder, capsys, thread_count):
         capsys, "build", "--factory", "PRH,LSH", "--train", "t.npy", "-o", "new.prh", "--seed", "7", "--threads", "1"
     )
     assert faiss.omp_get_max_threads() == 1
-    assert inspection.transforms_of(faiss_prh.read_index("new.prh", trusted=True))[0].parameters.seed == 7
+    assert transforms_of(faiss_prh.read_index("new.prh", trusted=True))[0].parameters.seed == 7
     succeed(capsys, "train", "t.npy", "-o", "new.prh", "--seed", "8")
     assert PRHTransform.from_bytes((folder / "new.prh").read_bytes()).parameters.seed == 8
 
@@ -177,24 +186,24 @@ def test_info(folder, capsys):
 )  # fmt: skip
 def test_factory_strings_come_back(string):
     index = faiss_prh.index_factory(D, string)
-    assert inspection.factory_string(index) == string
+    assert factory_string(index) == string
     index.train(TRAIN)
-    assert inspection.factory_string(faiss_prh.clone_index(index)) == string
+    assert factory_string(faiss_prh.clone_index(index)) == string
 
 
 def test_what_no_string_makes_is_named_by_its_class():
-    assert inspection.factory_string(faiss_prh.index_factory(D, "OPQ4_8,PRH,BFlat")) == "OPQ4_8,PRH,BFlat"
+    assert factory_string(faiss_prh.index_factory(D, "OPQ4_8,PRH,BFlat")) == "OPQ4_8,PRH,BFlat"
     linear = faiss.LinearTransform(D, 8)
     index = faiss_prh.IndexBinaryPreTransform(linear, faiss.IndexBinaryFlat(8))
-    assert inspection.factory_string(index) == "LinearTransform8,BFlat"
-    assert inspection.factory_string(faiss.IndexBinaryFlat(D)) == "BFlat"
+    assert factory_string(index) == "LinearTransform8,BFlat"
+    assert factory_string(faiss.IndexBinaryFlat(D)) == "BFlat"
 
 
 def test_an_id_map_that_no_string_asked_for_is_not_in_it():
     index = faiss_prh.index_factory(D, "PRH,BIVF4,RFlat")
     index.train(TRAIN)
     index.add_with_ids(BASE, np.arange(len(BASE)) + 7)
-    assert inspection.factory_string(faiss_prh.clone_index(index)) == "PRH,BIVF4,RFlat"
+    assert factory_string(faiss_prh.clone_index(index)) == "PRH,BIVF4,RFlat"
 
 
 def test_eval(folder, capsys, monkeypatch):
@@ -223,6 +232,85 @@ def test_eval(folder, capsys, monkeypatch):
     assert "10-recall@10" in succeed(capsys, "eval", "--factory", "Flat", *files)
 
 
+def test_eval_makes_each_index_once_and_before_anything_long(folder, capsys, monkeypatch):
+    def made(d, factory, index_factory=commands.index_factory):
+        happened.append(factory)
+        return index_factory(d, factory)
+
+    def searched(*arguments, search=evaluation.exact_neighbours):
+        happened.append("exact search")
+        return search(*arguments)
+
+    def checked(x, check=vector_files.first_unusable_row):
+        happened.extend(["check of t.npy"] * (len(x) == len(TRAIN)))
+        return check(x)
+
+    happened = []
+    monkeypatch.setattr(commands, "index_factory", made)
+    monkeypatch.setattr(evaluation, "exact_neighbours", searched)
+    monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
+    monkeypatch.setattr(vector_files, "first_unusable_row", checked)
+    strings = ["PRH,BFlat", "Flat", "PRH,BFlat", "PRH,Flat"]
+    given = [word for string in strings for word in ("--factory", string)]
+    rows = json.loads(
+        succeed(capsys, "eval", *given, "--train", "t.npy", "--base", "b.npy", "--query", "q.npy", "--json")
+    )
+    assert [row["factory"] for row in rows] == ["PRH,BFlat", "Flat", "PRH,Flat"]
+    assert happened == ["PRH,BFlat", "Flat", "PRH,Flat", "check of t.npy", "exact search"]
+
+
+def test_lists_that_are_composed_need_no_training_vector_each(folder, capsys):
+    succeed(capsys, "build", "--factory", "IMI2x5,Flat", "--train", "t.npy", "-o", "new.prh")  # 1024 lists
+
+
+def test_ours_are_told_from_rivals_also_in_grey():
+    pytest.importorskip("matplotlib", reason="an extra")
+    from matplotlib.colors import to_rgb
+    from matplotlib.figure import Figure
+
+    ours = [f"{prefix}PRH,{kind}" for prefix in ("", "PCA8,") for kind in ("BFlat", "BIVF8", "BHNSW8", "PQ4", "LSH")]
+    rivals = ["PQ8", "ITQ8,BFlat", "IVF8,Flat", "RR,LSH", "HNSW8", "Flat"]
+    points = [evaluation.Point(name, "", 0.5, 100.0, 8.0) for name in [*ours, *rivals]]
+    panel = Figure().add_subplot()
+    evaluation.draw(panel, points, "title", 10)
+    lines = {line.get_label(): line for line in panel.get_lines()}
+    assert list(lines) == [*ours, *rivals]
+
+    def grey(name):
+        return np.dot(to_rgb(lines[name].get_color()), [0.299, 0.587, 0.114])
+
+    def is_filled(name):
+        return lines[name].get_markerfacecolor() == lines[name].get_color()
+
+    assert max(map(grey, ours)) < min(map(grey, rivals)) - 0.2
+    assert {lines[name].get_linestyle() for name in ours} == {"-"}
+    assert {lines[name].get_linestyle() for name in rivals} == {"--"}
+    assert all(map(is_filled, ours))
+    assert not any(map(is_filled, rivals))
+    for group in (ours, rivals):
+        looks = {(lines[name].get_marker(), lines[name].get_color()) for name in group}
+        assert len(looks) == len(group)
+
+
+def test_a_long_legend_does_not_cover_the_curves(folder, capsys, monkeypatch):
+    pytest.importorskip("matplotlib", reason="an extra")
+    from matplotlib.figure import Figure
+
+    def saved(figure, *arguments, **options):
+        figure.draw_without_rendering()
+        panel = figure.axes[0]
+        assert not panel.get_legend().get_window_extent().overlaps(panel.get_window_extent())
+        covered.append(False)
+
+    covered = []
+    monkeypatch.setattr(Figure, "savefig", saved)
+    monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
+    given = [word for m in range(1, 17) if D % m == 0 for word in ("--factory", f"PCA{D},PRH{D},PQ{m}x4,Refine(SQ8)")]
+    files = ["--train", "t.npy", "--base", "b.npy", "--query", "q.npy"]
+    succeed(capsys, "eval", *given, *files, "--plot", "out.png")
+    assert covered == [False]
+
+
 def test_eval_plots(folder, capsys, monkeypatch):
     pytest.importorskip("matplotlib", reason="an extra")
     monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
@@ -238,7 +326,7 @@ def test_demo_prints_one_table(capsys, monkeypatch):
     small = demo.comparison(d=16, n_train=500, n_base=800, n_queries=20)
     monkeypatch.setattr(demo, "comparison", lambda: small)
     printed = succeed(capsys, "demo")
-    table = [line.split() for line in printed.splitlines() if line.startswith(("PRH  ", "ITQ"))]
+    table = [line.split() for line in printed.splitlines() if line.strip().startswith(("PRH  ", "ITQ"))]
     assert [row[0] for row in table] == ["PRH", "ITQ"]
     for row in table:
         recall_at_10, recall_at_100 = map(float, row[-2:])
@@ -273,7 +361,9 @@ def test_demo_prints_one_table(capsys, monkeypatch):
         ("add ids.prh b.npy", "ids.prh: an IDMap needs ids"),
         ("build --factory PRH,BIVF601 --train t.npy -o new.prh", "more lists than the 600 training vectors"),
         ("build --factory PRH,IVF0,Flat --train t.npy -o new.prh", "no lists"),
-        ("build --factory PRH,IVF999999999M,Flat --train t.npy -o new.prh", "more lists than the 600 training"),
+        ("build --factory PRH,IVF999999999M,Flat --train t.npy -o new.prh", "lists are more than 16777216"),
+        ("build --factory PRH,BIVF1k --train t.npy -o new.prh", "more lists than the 600 training vectors"),
+        ("build --factory PRH,IVF601,Flat,RFlat --train t.npy -o new.prh", "more lists than the 600 training vectors"),
     ],
 )
 def test_wrong_usage(command, says, folder, capsys, monkeypatch):
@@ -316,7 +406,7 @@ FLAT = "--factory PRH,BFlat --train t.npy"
         ("add codes.prh b.npy", "codes.prh: an index of codes, not of vectors"),
         ("search i.prh narrow.npy -o r.npz", "narrow.npy: expected 16 columns, not 12"),
         ("search float.prh nan.npy -o r.npz", "nan.npy: vector 1234 has a non-finite value"),
-        ("encode i.prh b.npy -o codes.npy", "i.prh: not a transform, as `faiss-prh train` writes it"),
+        ("encode i.prh b.npy -o codes.npy", "i.prh: not a transform written by `faiss-prh train`"),
         ("encode untrained_m.prh b.npy -o codes.npy", "untrained_m.prh: a transform that is not trained"),
         ("encode m.prh narrow.npy -o codes.npy", "narrow.npy: expected 16 columns, not 12"),
         ("encode m.prh nan.npy -o codes.npy", "nan.npy: vector 1234 has a non-finite value"),
@@ -325,6 +415,27 @@ FLAT = "--factory PRH,BFlat --train t.npy"
         (f"build {FLAT} --add narrow.npy -o new.prh", "narrow.npy: expected 16 columns, not 12"),
         (f"build {FLAT} -o none/new.prh", "none/new.prh: No such file or directory"),
         (f"build {FLAT} -o .", ".: Is a directory"),
+        (f"build {FLAT} -o ''", "'': Is a directory"),
+        (f"build {FLAT} -o t.npy/new.prh", "t.npy/new.prh: Not a directory"),
+        ("build --factory PRH,BFlat --train none/t.npy -o new.prh", "none/t.npy: No such file or directory"),
+        ("build --factory PRH,BFlat --train folder.npy -o new.prh", "folder.npy: Is a directory"),
+        (f"build {FLAT} --add t.npy/b.npy -o new.prh", "t.npy/b.npy: Not a directory"),
+        ("train t.npy -o none/m.prh", "none/m.prh: No such file or directory"),
+        ("train none/t.npy -o m.prh", "none/t.npy: No such file or directory"),
+        ("add none/i.prh b.npy", "none/i.prh: No such file or directory"),
+        ("add . b.npy", ".: Is a directory"),
+        ("search none.prh q.npy -o r.npz", "none.prh: No such file or directory"),
+        ("search . q.npy -o r.npz", ".: Is a directory"),
+        ("search i.prh/x q.npy -o r.npz", "i.prh/x: Not a directory"),
+        ("search i.prh q.npy -o none/r.npz", "none/r.npz: No such file or directory"),
+        ("search i.prh q.npy -o folder.npz", "folder.npz: Is a directory"),
+        ("search ./damaged.prh q.npy -o r.npz", "./damaged.prh: a damaged index file: a checksum does not match"),
+        ("encode none.prh b.npy -o codes.npy", "none.prh: No such file or directory"),
+        ("encode . b.npy -o codes.npy", ".: Is a directory"),
+        ("encode m.prh none.npy -o codes.npy", "none.npy: No such file or directory"),
+        ("encode m.prh b.npy -o none/codes.npy", "none/codes.npy: No such file or directory"),
+        (f"eval {FLAT} --base b.npy --query q.npy --plot none/out.png", "none/out.png: No such file or directory"),
+        (f"eval {FLAT} --base none.npy --query q.npy", "none.npy: No such file or directory"),
         (f"build {FLAT} -o t.npy", "t.npy: the output would replace an input"),
         (f"build {FLAT} -o {'x' * 300}", f"{'x' * 300}: File name too long"),
         (f"eval {FLAT} --base few.npy --query q.npy", "few.npy: expected at least 10 vectors, not 9"),
@@ -345,6 +456,8 @@ def test_failures(command, says, folder, capsys, monkeypatch):
     faiss_prh.write_index(faiss.IndexFlatL2(D), "float.prh")
     (folder / "untrained_m.prh").write_bytes(PRHTransform(D).to_bytes())
     (folder / "full.npy").symlink_to("/dev/full")
+    for name in ("folder.npy", "folder.npz"):
+        (folder / name).mkdir()
     np.save("few.npy", BASE[:9])
     bad = BASE.copy()
     bad[1234, 5] = np.nan
@@ -395,6 +508,44 @@ def test_a_full_disk_leaves_the_old_index(failing, folder, capsys, monkeypatch):
     assert (digest(folder / "i.prh"), set(os.listdir())) == (before, names)
 
 
+def test_a_file_that_cannot_be_renamed_is_called_what_the_user_called_it(folder, capsys, monkeypatch):
+    def refused(source, target):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(source), None, str(target))
+
+    monkeypatch.setattr(Path, "replace", refused)
+    monkeypatch.setattr(os, "replace", refused)
+    assert refuse(capsys, ["add", "./i.prh", "b.npy"], 1) == "./i.prh: Permission denied"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_what_is_not_permitted(folder, capsys):
+    (folder / "i.prh").chmod(0)
+    assert refuse(capsys, ["info", "i.prh"], 1) == "i.prh: Permission denied"
+    folder.chmod(0o500)
+    try:
+        assert refuse(capsys, ["train", "t.npy", "-o", "new.prh"], 1) == "new.prh: Permission denied"
+    finally:
+        folder.chmod(0o700)
+
+
+@pytest.mark.parametrize("message", ["damaged", "i.prh: damaged"])
+def test_a_file_is_named_once(message, folder, capsys, monkeypatch):
+    def damaged(path, trusted):
+        raise ValueError(message)
+
+    monkeypatch.setattr(files, "read_index", damaged)
+    assert refuse(capsys, ["info", "i.prh"], 1) == "i.prh: damaged"
+
+
+def test_a_name_that_cannot_be_printed_is_no_failure_after_the_work(folder):
+    name = os.fsdecode(b"\xff.prh")
+    process = start(RUN, "train", "t.npy", "-o", name, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    out, err = process.communicate()
+    assert (process.returncode, err) == (0, "")
+    assert out.startswith("\\udcff.prh: trained in")
+    assert Path(name).exists()
+
+
 def test_without_tqdm_nothing_is_drawn(folder, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm", None)
     assert "now 3000" in succeed(capsys, "add", "i.prh", "b.npy")
@@ -409,9 +560,8 @@ def start(code, *arguments, **options):
 
 
 ANNOUNCED = """
-import hashlib, sys
-from faiss_prh.cli import main as cli
-from faiss_prh.cli import commands
+import hashlib, sys, threading
+from faiss_prh.cli import commands, main
 from faiss_prh.index import pretransform as index
 
 def announced(files, title, batches=commands.batches):
@@ -421,13 +571,13 @@ def announced(files, title, batches=commands.batches):
         yield batch
 
 def endless(self, x):
-    print("running", flush=True)
+    threading.Timer(0.3, print, ["running"], {"flush": True}).start()  # once the main thread is in native code
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # native, and for many minutes
 
 commands.batches = announced
 if sys.argv[1] == "build":
     index.IndexBinaryPreTransform.train = endless
-sys.exit(cli.main())
+sys.exit(main())
 """
 
 
@@ -457,7 +607,7 @@ def test_an_interrupt_inside_faiss_is_one(folder, capsys, monkeypatch):
 
     monkeypatch.setattr(commands, "search", search_in_cpp)
     assert refuse(capsys, ["search", "i.prh", "q.npy", "-o", "r.npz"], 130) == "interrupted"
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # until the process has ended
 
 
 @pytest.mark.parametrize("command", ["info i.prh", "--help"])
@@ -489,3 +639,206 @@ def test_a_terminal_shows_a_bar_with_a_rate(folder):
     os.close(ours)
     assert "adding" in shown
     assert "vectors/s" in shown
+
+
+# Interrupts at any moment
+
+INTERRUPTED_AT_IMPORT = """
+import os, sys
+from faiss_prh.cli import main
+
+class Interrupting:
+    imported = 0
+
+    def find_spec(name, path, target=None):
+        Interrupting.imported += 1
+        if when in (name, str(Interrupting.imported)):
+            os.kill(os.getpid(), 2)
+
+when = sys.argv.pop(1)
+sys.meta_path.insert(0, Interrupting)
+sys.exit(main())
+"""
+
+
+def finished(process):
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 9, 20, 60, 120, 200, 250])
+def test_an_interrupt_of_any_import_is_one_line(number, folder):
+    process = start(INTERRUPTED_AT_IMPORT, str(number), "info", "i.prh", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert finished(process) == (130, "", "faiss-prh: interrupted\n")
+
+
+@pytest.mark.parametrize("command", ["info i.prh", "add i.prh q.npy"])
+def test_interrupts_at_all_times(command, folder):
+    code = "print('go', flush=True); " + RUN
+    for milliseconds in (20, 50, 100, 200, 300, 400, 500):
+        before = digest(folder / "i.prh")
+        process = start(code, *command.split(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout.readline() == "go\n"
+        time.sleep(milliseconds / 1000)
+        process.send_signal(signal.SIGINT)
+        returned, _, err = finished(process)
+        assert (returned, err) in [(0, ""), (130, "faiss-prh: interrupted\n")], milliseconds
+        if command.startswith("add"):
+            assert (returned == 130) == (digest(folder / "i.prh") == before)
+        assert not list(folder.glob(".*.tmp"))
+
+
+INTERRUPTED_RENAME = """
+import os, signal, sys
+from pathlib import Path
+
+def interrupted(replace):
+    def replacing(*arguments):
+        if when == "before":
+            signal.raise_signal(signal.SIGINT)
+        replace(*arguments)
+        if when == "after":
+            signal.raise_signal(signal.SIGINT)
+    return replacing
+
+def interrupted_sync(descriptor, fsync=os.fsync):
+    fsync(descriptor)
+    if when == "sync":
+        signal.raise_signal(signal.SIGINT)
+
+when = sys.argv.pop(1)
+os.replace, Path.replace, os.fsync = interrupted(os.replace), interrupted(Path.replace), interrupted_sync
+"""
+
+
+@pytest.mark.parametrize(("when", "code"), [("sync", 130), ("before", 0), ("after", 0)])
+def test_the_exit_code_tells_whether_the_file_was_replaced(when, code, folder):
+    names = set(os.listdir())
+    command = ["add", "i.prh", "q.npy"]
+    process = start(INTERRUPTED_RENAME + RUN, when, *command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    returned, out, err = finished(process)
+    said = ("now 1520" in out, err)
+    assert (returned, *said) == ((130, False, "faiss-prh: interrupted\n") if code else (0, True, ""))
+    assert faiss_prh.read_index("i.prh").ntotal == (1500 if code else 1520)
+    assert set(os.listdir()) == names
+
+
+@pytest.mark.parametrize("module", ["h5py", "tqdm", "matplotlib.figure"])
+def test_an_interrupted_import_of_an_extra_is_one_line(module, folder):
+    pytest.importorskip(module, reason="an extra")
+    (folder / "x.hdf5").touch()
+    command = {
+        "h5py": "add i.prh x.hdf5",
+        "tqdm": "add i.prh q.npy",
+        "matplotlib.figure": "eval --factory Flat --train t.npy --base b.npy --query q.npy --plot out.png",
+    }[module]
+    process = start(INTERRUPTED_AT_IMPORT, module, *command.split(), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert finished(process) == (130, "", "faiss-prh: interrupted\n")
+
+
+def test_interrupts_ignored_by_the_parent_stay_ignored(folder):
+    code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + INTERRUPTED_AT_IMPORT
+    process = start(code, "100", "add", "i.prh", "q.npy", stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    returned, out, err = finished(process)
+    assert (returned, err) == (0, "")
+    assert "now 1520" in out
+
+
+# Help
+
+
+def test_what_needs_no_vectors_is_answered_without_numpy():
+    for command in (["--help"], ["build", "--help"], ["--version"], ["search", "i.prh"], []):
+        code = f"""
+import sys
+from faiss_prh.cli import main
+try:
+    main({command})
+except SystemExit:
+    pass
+assert not {{"numpy", "faiss"}} & sys.modules.keys()
+"""
+        assert start(code, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).wait() == 0, command
+
+
+def test_the_package_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "faiss_prh.cli", "--version"], capture_output=True, text=True)
+    assert done.stdout == f"faiss-prh {importlib.metadata.version('faiss-prh')}\n"
+
+
+def subparsers():
+    actions = next(action for action in new_parser()._actions if hasattr(action, "choices") and action.choices)
+    return actions.choices
+
+
+@pytest.mark.parametrize("name", subparsers())
+def test_help_explains_every_argument_and_has_an_example(name):
+    parser = subparsers()[name]
+    assert parser.description
+    assert all(action.help for action in parser._actions)
+    examples = [line.strip() for line in parser.format_help().splitlines() if line.startswith("  faiss-prh ")]
+    assert len(examples) == 1
+    program, *arguments = shlex.split(examples[0])
+    assert (program, arguments[0]) == ("faiss-prh", name)
+    assert new_parser().parse_args(arguments).command == name
+
+
+def test_help_of_the_whole():
+    assert all(action.help for action in new_parser()._actions)
+
+
+@pytest.mark.parametrize("command", ["build", "eval"])
+def test_the_factory_strings_in_the_help_make_indexes(command):
+    grammar = subparsers()[command].format_help()
+    strings = grammar.rpartition("no ids to give.")[2].split()
+    assert len(strings) == 7
+    for string in strings:
+        faiss_prh.index_factory(128, string)
+
+
+@pytest.mark.parametrize("command", ["add", "search", "info"])
+def test_commands_that_read_an_index_say_what_trusted_means(command):
+    said = " ".join(subparsers()[command].format_help().split())
+    assert "Faiss's own bytes (a float index), which are not checked: use it only for files you made or trust" in said
+
+
+# The package
+
+
+def run_python(code):
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+def test_public_names_are_there_on_first_use():
+    done = run_python(
+        """
+import sys, faiss_prh, faiss_prh.cli
+assert "numpy" not in sys.modules
+assert not hasattr(faiss_prh, "__wrapped__") and "numpy" not in sys.modules
+import pickle
+index = faiss_prh.index_factory(8, "PRH,BFlat")
+assert pickle.loads(pickle.dumps(index)).d == 8
+assert vars(faiss_prh)["PRHTransform"] is faiss_prh.transform.PRHTransform
+assert set(faiss_prh.__all__) < set(dir(faiss_prh))
+assert not hasattr(faiss_prh, "nonsense")
+"""
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from faiss_prh import *; assert PRHTransform and write_index and index_factory",
+        "from faiss_prh import IndexBinaryRefine, _native, rotation",
+        "import faiss_prh; assert 'read_index' in dir(faiss_prh); assert faiss_prh.__all__",
+        "import faiss_prh; faiss_prh.rotation.PairwiseRotation if faiss_prh.PRHTransform else None",
+        "import faiss_prh.transform; faiss_prh.index_factory(8, 'PRH,BFlat')",
+    ],
+)
+def test_ways_to_import(code):
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr

@@ -66,7 +66,7 @@ for thread in threads: thread.join()
 
 
 def test_an_unknown_simd_level_is_an_import_error():
-    done = run_python("import faiss_prh", FAISS_PRH_SIMD="avx9000")
+    done = run_python("from faiss_prh import PRHTransform", FAISS_PRH_SIMD="avx9000")
     assert done.returncode != 0
     assert "ImportError: FAISS_PRH_SIMD: no SIMD level 'avx9000' on this CPU; there are baseline" in done.stderr
 
@@ -118,7 +118,7 @@ def test_a_faiss_of_another_layout_is_refused(wrong):
     ],
 )
 def test_the_import_fails_with_a_faiss_of_another_layout(doctoring):
-    done = run_python(f"import faiss\n{doctoring}\nimport faiss_prh")
+    done = run_python(f"import faiss\n{doctoring}\nfrom faiss_prh import PRHTransform")
     assert done.returncode == 1
     last_line = done.stderr.strip().splitlines()[-1]
     assert last_line.startswith(f"ImportError: faiss-prh does not fit this Faiss ({faiss.__version__}): its VectorTr")

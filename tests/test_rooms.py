@@ -16,6 +16,7 @@ FLOORS = [
     {"index"},
     {"storage"},
     {"cli", "dask"},
+    {"_public"},
     {"__init__"},
 ]
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -1,9 +1,8 @@
-"""The commands of `faiss-prh`: each checks what is cheap to check, does its work, and says what it did."""
+"""The commands of `faiss-prh`. Each checks first whatever is quick to check, does its work, and reports what it did."""
 
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import faiss
 import numpy as np
 
-from .._common.arrays import as_float32, first_unusable_row
+from .._common.arrays import as_float32
 from .._common.numbers import bytes_of
 from ..index.factory import index_factory
 from ..index.factory_string import factory_string
@@ -21,27 +20,25 @@ from ..index.parts_of import nested, transforms_of
 from ..storage.files import write_index
 from ..transform import PRHTransform
 from . import evaluation
+from .errors import UsageError
+from .extras import optional_module
 from .files import check_output, holds_transform, open_index, open_trained_index, open_transform, written
-from .progress import batches, check_finite, ending_at_once
-from .vector_files import Array, VectorFileError, memory_bytes, read_vectors
-
-_LISTS = re.compile(r"IVF(\d{1,18})([kM]?)")
-_UNITS = {"": 1, "k": 1 << 10, "M": 1 << 20}
-
-
-class UsageError(ValueError):
-    """Arguments that make no sense, alone or with what the files hold."""
+from .interrupts import ending_at_once
+from .progress import batches
+from .vector_files import Array, VectorFileError, check_usable, memory_bytes, read_vectors
 
 
 class Report(NamedTuple):
-    """What a command did: for machines, and for people."""
+    """What a command did."""
 
     facts: Any
+    """For `--json`."""
     text: str
+    """For people."""
 
 
 def train(source: str, bits: int | None, output: str, seed: int | None) -> Report:
-    """Train a PRHTransform, and write its bytes."""
+    """Train a PRHTransform and write it to a file."""
     check_output(output, [source])
     vectors = read_vectors(source)
     try:
@@ -49,6 +46,7 @@ def train(source: str, bits: int | None, output: str, seed: int | None) -> Repor
     except ValueError as error:
         raise UsageError(f"{source} to {bits or vectors.shape[1]} bits: {error}") from error
     _seed([prh], seed)
+    check_usable(source, vectors)
     taken = _train(prh, source, vectors)
     with written(output) as file:
         file.write(prh.to_bytes())
@@ -58,7 +56,7 @@ def train(source: str, bits: int | None, output: str, seed: int | None) -> Repor
 
 
 def encode(model: str, source: str, output: str, bitorder: Literal["little", "big"]) -> Report:
-    """Write the codes of vectors as an array of uint8, a batch at a time."""
+    """Write the codes of vectors as an array of uint8."""
     if not output.lower().endswith(".npy"):
         raise UsageError(f"{output}: codes go into an .npy file")
     check_output(output, [model, source])
@@ -78,12 +76,13 @@ def encode(model: str, source: str, output: str, bitorder: Literal["little", "bi
 
 
 def build(factory: str, train: str, add: Sequence[str], output: str, seed: int | None) -> Report:
-    """Make an index, train it, fill it, and write it."""
+    """Make an index, train it, fill it and write it to a file."""
     check_output(output, [train, *add])
-    training = read_vectors(train)
-    files = [(source, read_vectors(source, d=training.shape[1])) for source in add]
-    index = _new_index(factory, training, seed)
-    train_seconds = _train(index, train, training)
+    vectors = read_vectors(train)
+    files = [(source, read_vectors(source, d=vectors.shape[1])) for source in add]
+    index = _new_index(factory, vectors, seed)
+    check_usable(train, vectors)
+    train_seconds = _train(index, train, vectors)
     add_seconds = _add(index, files)
     with written(output) as file:
         write_index(index, file)
@@ -96,7 +95,7 @@ def build(factory: str, train: str, add: Sequence[str], output: str, seed: int |
 
 
 def add(path: str, sources: Sequence[str], trusted: bool) -> Report:
-    """Add vectors to the index in a file, which is replaced in the end."""
+    """Add vectors to the index in a file, and replace the file."""
     check_output(path, sources)
     index = open_trained_index(path, trusted)
     _check_ids(path, index)
@@ -112,7 +111,7 @@ def add(path: str, sources: Sequence[str], trusted: bool) -> Report:
 def search(
     path: str, source: str, k: int, output: str, nprobe: int | None, k_factor: float | None, trusted: bool
 ) -> Report:
-    """Search an index for vectors, and write distances and ids."""
+    """Search an index, and write the distances and ids of what was found to a file."""
     if not output.lower().endswith(".npz"):
         raise UsageError(f"{output}: results go into an .npz file")
     check_output(output, [path, source])
@@ -134,9 +133,8 @@ def search(
 
 
 def info(path: str, trusted: bool) -> Report:
-    """Say what is in a file: an index or a transform."""
-    size = os.path.getsize(path)
-    facts: dict[str, Any] = {"file": path, "bytes": size}
+    """Describe the index or the transform in a file."""
+    facts: dict[str, Any] = {"file": path, "bytes": os.path.getsize(path)}
     if holds_transform(path):
         prh = open_transform(path)
         transforms = [prh]
@@ -157,43 +155,39 @@ def info(path: str, trusted: bool) -> Report:
 
 
 def evaluate(factories: Sequence[str], train: str, base: str, query: str, plot: str | None, seed: int | None) -> Report:
-    """Measure indexes against exact search."""
+    """Compare indexes with exact search."""
     if plot is not None:
         check_output(plot, [train, base, query])
         figure = _figure(plot)
-    training = read_vectors(train)
-    d = training.shape[1]
+    vectors = read_vectors(train)
+    d = vectors.shape[1]
     files = [(base, read_vectors(base, d=d))]
     n = len(files[0][1])
     if n < evaluation.NEIGHBOURS:
         raise VectorFileError(f"{base}: expected at least {evaluation.NEIGHBOURS} vectors, not {n}")
     queries = as_float32(read_vectors(query, d=d))
-    check_finite(query, queries)
-    for factory in factories:
-        _new_index(factory, training, seed)
+    check_usable(query, queries)
+    indexes = {factory: _new_index(factory, vectors, seed) for factory in dict.fromkeys(factories)}
+    check_usable(train, vectors)
     truth = evaluation.exact_neighbours(queries, batches(files, "exact search"), evaluation.NEIGHBOURS)
     found: list[evaluation.Evaluation] = []
-    for factory in dict.fromkeys(factories):
-        index = _new_index(factory, training, seed)
-        train_seconds = _train(index, train, training)
+    for factory in list(indexes):
+        index = indexes.pop(factory)  # so that only one is filled at a time
+        train_seconds = _train(index, train, vectors)
         empty = evaluation.stored_bytes(index)
         add_seconds = _add(index, files, factory)
         found += evaluation.evaluate(factory, index, queries, truth, empty, train_seconds, add_seconds)
     if plot is not None:
         panel = figure.add_subplot()
         evaluation.draw(panel, found, f"{n} vectors of {d} dimensions", evaluation.NEIGHBOURS)
-        panel.legend(fontsize=7)
+        panel.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.02, 1))  # beside the curves
         with written(plot) as file:
             figure.savefig(file, format=Path(plot).suffix[1:].lower(), dpi=150, bbox_inches="tight")
     return Report([point.as_json() for point in found], evaluation.as_table(found))
 
 
 def _new_index(factory: str, training: Array, seed: int | None) -> Any:
-    for number, unit in _LISTS.findall(factory):  # before Faiss takes memory for all these lists
-        if int(number) == 0:
-            raise UsageError(f"--factory {factory}: no lists")
-        if int(number) * _UNITS[unit] > len(training):
-            raise UsageError(f"--factory {factory}: more lists than the {len(training)} training vectors")
+    """Make the index that a factory string asks for, if it can be trained and filled."""
     try:
         index = index_factory(training.shape[1], factory)
     except (ValueError, RuntimeError, OverflowError, MemoryError) as error:
@@ -201,8 +195,21 @@ def _new_index(factory: str, training: Array, seed: int | None) -> Any:
     if isinstance(index, faiss.IndexBinary):
         raise UsageError(f"--factory {factory}: it takes codes, not vectors; put a transform in front, as in PRH,BFlat")
     _check_ids(f"--factory {factory}", index)
+    for part in nested(index):
+        if hasattr(part, "nlist") and part.nlist == 0:
+            raise UsageError(f"--factory {factory}: no lists")
+        if _has_list_centroids(part) and part.nlist > len(training):
+            raise UsageError(f"--factory {factory}: more lists than the {len(training)} training vectors")
     _seed(transforms_of(index), seed)
     return index
+
+
+def _has_list_centroids(index: Any) -> bool:
+    """Whether an index learns a centroid for each of its lists, rather than combine them from parts (IMI, RCQ)."""
+    if isinstance(index, faiss.IndexIVF):
+        quantizer = faiss.downcast_index(index.quantizer)
+        return not isinstance(quantizer, (faiss.MultiIndexQuantizer, faiss.AdditiveCoarseQuantizer))
+    return isinstance(index, faiss.IndexBinaryIVF)
 
 
 def _seed(transforms: Sequence[Any], seed: int | None) -> None:
@@ -218,16 +225,12 @@ def _check_ids(where: str, index: Any) -> None:
 
 def _train(trained: Any, source: str, vectors: Array) -> float:
     """Train an index or a transform, and return the seconds that it took."""
-    bad = first_unusable_row(vectors)
-    if bad is not None:
-        raise VectorFileError(f"{source}: vector {bad} has a non-finite value")
-    start = time.perf_counter()
+    x = as_float32(vectors) if isinstance(trained, faiss.Index) else vectors
     try:
-        with ending_at_once("faiss-prh: interrupted"):
-            trained.train(as_float32(vectors) if isinstance(trained, faiss.Index) else vectors)
+        with ending_at_once():
+            return evaluation.seconds(lambda: trained.train(x))
     except (ValueError, RuntimeError) as error:
         raise ValueError(f"{source}: {error}") from error
-    return time.perf_counter() - start
 
 
 def _add(index: Any, files: Sequence[tuple[str, Array]], title: str = "adding") -> float:
@@ -249,11 +252,11 @@ def _set(index: Any, name: str, value: Any, refusal: str) -> None:
 
 
 def _figure(plot: str) -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise UsageError("--plot: matplotlib is needed to draw") from error
-    figure = Figure()
+    """Make an empty figure that can be written to a file of this name."""
+    matplotlib_figure = optional_module("matplotlib.figure")
+    if matplotlib_figure is None:
+        raise UsageError("--plot: matplotlib is needed to draw")
+    figure = matplotlib_figure.Figure()
     kinds = figure.canvas.get_supported_filetypes()
     if Path(plot).suffix[1:].lower() not in kinds:
         raise UsageError(f"--plot {plot}: expected a name that ends in .png, or .{', .'.join(sorted(kinds))}")
@@ -261,5 +264,5 @@ def _figure(plot: str) -> Any:
 
 
 def _as_json(described: Any) -> dict[str, Any]:
-    """Return a Description as JSON has it: no number for what is not known."""
+    """Return a Description as a dictionary for JSON, with null for what is not known (NaN)."""
     return {name: None if value != value else value for name, value in described._asdict().items()}

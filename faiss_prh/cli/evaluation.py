@@ -1,4 +1,4 @@
-"""How good and how fast an index is: recall against exact search, time, and size."""
+"""Measure indexes: recall against exact search, speed and size; print the results as a table, or draw them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from ..storage.files import write_index
 
 NEIGHBOURS = 10
 CUTS = (10, 100)
-"""Recall is the share of the `NEIGHBOURS` nearest among the first 10 results, and 100."""
+"""Recall is the share of the `NEIGHBOURS` nearest vectors that is among the first 10, or 100, results."""
 WARM_UP_SECONDS = 0.3
 _NPROBES = (1, 4, 16, 64)
 _EF_SEARCHES = (16, 64, 256)
+_MARKERS = "os^DvPX*<>"
+_DARK = ("#08306b", "#67000d", "#00441b", "#3f007d")
+_PALE = ("#fd8d3c", "#74a9cf", "#78c679", "#999999")
 
 
 @dataclass
 class Point:
-    """One way to search an index, as measured."""
+    """What was measured of one way to search an index."""
 
     index: str
     setting: str
@@ -35,7 +38,7 @@ class Point:
 
 @dataclass
 class Evaluation(Point):
-    """The same, with what making the index took; `recall` is among the first 10 results."""
+    """The same, and what it took to make the index. `recall` is that of the first 10 results."""
 
     recall_at_100: float
     train_seconds: float
@@ -43,7 +46,7 @@ class Evaluation(Point):
     file_bytes: int
 
     def as_json(self) -> dict[str, Any]:
-        """Return it under the names that `faiss-prh eval --json` gives."""
+        """Return what `faiss-prh eval --json` prints."""
         return {
             "factory": self.index,
             "setting": self.setting,
@@ -60,7 +63,7 @@ class Evaluation(Point):
 def evaluate(
     name: str, index: Any, queries: Floats, truth: Ids, empty_bytes: int, train_seconds: float, add_seconds: float
 ) -> list[Evaluation]:
-    """Search a filled index in all its ways. `empty_bytes` is the size of its file before it was filled."""
+    """Measure every way to search a filled index. `empty_bytes` is the size of its file before it was filled."""
     found, k = [], CUTS[-1]
     file_bytes = stored_bytes(index)
     for setting, choose in search_settings(index, k).items():
@@ -76,7 +79,7 @@ def evaluate(
 
 
 def as_table(found: Sequence[Evaluation]) -> str:
-    """Return evaluations as a table."""
+    """Return the table that `faiss-prh eval` prints."""
     header = ["", "setting", "10-recall@10", "@100", "train, s", "add, s", "search, ms/query", "bytes/vector"]
     rows = [
         [
@@ -103,7 +106,7 @@ def recall(found: Ids, truth: Ids) -> float:
 
 def exact_neighbours(queries: Floats, base: Iterable[Floats], k: int) -> Ids:
     """
-    Return the ids of the k nearest base vectors of each query by Euclidean distance; the base comes in blocks.
+    Return the ids of the k base vectors nearest to each query by Euclidean distance. The base comes in blocks.
 
     Examples
     --------
@@ -124,7 +127,7 @@ def exact_neighbours(queries: Floats, base: Iterable[Floats], k: int) -> Ids:
 
 def stored_bytes(index: Any) -> int:
     """
-    Return the size that the file of an index has, without writing one.
+    Return the size of an index file, without writing it.
 
     Examples
     --------
@@ -139,7 +142,7 @@ def stored_bytes(index: Any) -> int:
 
 
 class _Counter:
-    """A file of which only the size is kept."""
+    """A file that keeps only its size."""
 
     size = 0
 
@@ -149,9 +152,9 @@ class _Counter:
 
 def search_settings(index: Any, k: int) -> dict[str, Callable[[], None]]:
     """
-    Return the ways to search an index for k vectors, by name: calls that set its `nprobe` or `efSearch`.
+    Return the ways to search an index for k vectors: functions that set its `nprobe` or `efSearch`, by name.
 
-    An index that has neither has one way, without a name.
+    An index without these parameters has a single way, without a name.
 
     Examples
     --------
@@ -167,17 +170,16 @@ def search_settings(index: Any, k: int) -> dict[str, Callable[[], None]]:
     if hasattr(inside, "nprobe"):
         return {f"nprobe {n}": setting(inside, "nprobe", n) for n in _NPROBES if n <= inside.nlist}
     if hasattr(inside, "hnsw"):
-        values = sorted({max(k, value) for value in _EF_SEARCHES})  # Faiss takes k where it is more
+        values = sorted({max(k, value) for value in _EF_SEARCHES})  # Faiss uses k if that is more
         return {f"efSearch {n}": setting(inside.hnsw, "efSearch", n) for n in values}
     return {"": lambda: None}
 
 
 def warm_seconds(run: Callable[[], object]) -> float:
     """
-    Return the seconds of a call, after some tenths of a second of such calls.
+    Return the seconds that a call takes, after some tenths of a second of such calls.
 
-    What ran before leaves things behind (threads of OpenMP and OpenBLAS that go on spinning, freed memory) that slow
-    the next one for that long.
+    For that long, what ran before slows the call: threads of OpenMP and OpenBLAS that still spin, memory just freed.
 
     Examples
     --------
@@ -193,7 +195,7 @@ def warm_seconds(run: Callable[[], object]) -> float:
 
 def seconds(run: Callable[[], object]) -> float:
     """
-    Return the seconds of a call.
+    Return the seconds that a call takes.
 
     Examples
     --------
@@ -206,11 +208,33 @@ def seconds(run: Callable[[], object]) -> float:
 
 
 def draw(panel: Any, points: Sequence[Point], title: str, k: int) -> None:
-    """Draw recall against speed on axes of Matplotlib, a line for each index."""
-    for index in dict.fromkeys(point.index for point in points):
-        curve = [point for point in points if point.index == index]
-        style = {"P": "o-", "I": "s--"}.get(index[0], "^:")
-        panel.plot([p.recall for p in curve], [p.queries_per_second for p in curve], style, label=index, ms=4)
+    """
+    Draw recall against speed on axes of Matplotlib, a line for each index.
+
+    Those with PRH are dark and solid with filled markers, all others pale and dashed with hollow ones: also in grey.
+
+    Examples
+    --------
+    >>> figure = __import__("pytest").importorskip("matplotlib.figure").Figure()
+    >>> draw(figure.add_subplot(), [Point("PRH,BFlat", "", 0.5, 1000.0, 8.0)], "1000 vectors", 10)
+    """
+    names = list(dict.fromkeys(point.index for point in points))
+    ours = [name for name in names if "PRH" in name]
+    for name in names:
+        is_ours = name in ours
+        number = (ours if is_ours else [other for other in names if other not in ours]).index(name)
+        colours = _DARK if is_ours else _PALE
+        curve = [point for point in points if point.index == name]
+        panel.plot(
+            [point.recall for point in curve],
+            [point.queries_per_second for point in curve],
+            linestyle="-" if is_ours else "--",
+            marker=_MARKERS[number % len(_MARKERS)],
+            markersize=5,
+            color=colours[number % len(colours)],
+            markerfacecolor=None if is_ours else "white",
+            label=name,
+        )
     panel.set(title=title, xlabel=f"recall, {k} of {k}", ylabel="queries per second", yscale="log")
     panel.grid(alpha=0.3)
 

@@ -1,8 +1,9 @@
-"""Files of indexes and transforms for the command line: whatever is wrong is one line with the name of the file."""
+"""Read and write the files of indexes and transforms. Every error is one line that begins with the path as given."""
 
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,24 +15,23 @@ import faiss
 from ..storage.container import replacing
 from ..storage.files import read_index
 from ..transform import PRHTransform
+from . import interrupts
 from .vector_files import split_name
 
 _TRANSFORM = b"FAISSPRH"
-_LARGEST_TRANSFORM = 1 << 34  # more than one of all the dimensions and layers that there can be
+_LARGEST_TRANSFORM = 1 << 34  # more than any number of dimensions and layers takes
 
 
 def check_output(path: str, inputs: Sequence[str]) -> None:
-    """Refuse a path that cannot be written to, or that is one of the inputs, before any work is done."""
+    """Refuse, before any work is done, a path that cannot be written to or is one of the inputs."""
     place = Path(path)
-    if place.is_dir():
-        raise ValueError(f"{path}: Is a directory")
-    try:
+    with _naming(path, OSError):
+        if place.is_dir():
+            raise IsADirectoryError(21, "Is a directory")
         if not place.exists() or place.is_file():
             tempfile.TemporaryFile(dir=Path(os.path.realpath(place)).parent).close()
         elif not os.access(place, os.W_OK):
             raise PermissionError(13, "Permission denied")
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}") from error
     for source in inputs:
         given = split_name(source)[0]
         if place.is_file() and given.exists() and place.samefile(given):
@@ -40,32 +40,36 @@ def check_output(path: str, inputs: Sequence[str]) -> None:
 
 @contextmanager
 def written(path: str) -> Iterator[BinaryIO]:
-    """Open a file that replaces another when it is whole."""
-    try:
-        with replacing(path) as file:
-            yield file
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror or error}") from error
+    """
+    Open a file that takes the place of the one at `path` once it is whole.
+
+    An interrupt leaves the old file. Once the new one is on the disk, interrupts are ignored for good: from then on
+    the command succeeds, and says so, because whoever is told otherwise would run it again.
+    """
+    with _naming(path, OSError), replacing(path) as file:
+        yield file
+        file.flush()
+        if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            os.fsync(file.fileno())
+        interrupts.ignore()
 
 
 def holds_transform(path: str) -> bool:
     """Whether a file begins as those of transforms do."""
-    with open(path, "rb") as file:
+    with _naming(path, OSError), open(path, "rb") as file:
         return file.read(len(_TRANSFORM)) == _TRANSFORM
 
 
 def open_index(path: str, trusted: bool) -> Any:
     """Read any index."""
-    if os.path.isfile(path) and holds_transform(path):
+    if os.path.isfile(path) and holds_transform(path):  # from a pipe, the first bytes could not be read twice
         raise ValueError(f"{path}: a transform, not an index")
-    try:
+    with _naming(path, OSError, ValueError):
         return read_index(path, trusted=trusted)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
 
 
 def open_trained_index(path: str, trusted: bool) -> Any:
-    """Read an index that vectors can be added to, and searched in."""
+    """Read an index that vectors can be added to and searched for in."""
     index = open_index(path, trusted)
     if isinstance(index, faiss.IndexBinary):
         raise ValueError(f"{path}: an index of codes, not of vectors")
@@ -77,11 +81,18 @@ def open_trained_index(path: str, trusted: bool) -> Any:
 def open_transform(path: str) -> PRHTransform:
     """Read a transform."""
     if not holds_transform(path):
-        raise ValueError(f"{path}: not a transform, as `faiss-prh train` writes it")
+        raise ValueError(f"{path}: not a transform written by `faiss-prh train`")
+    with _naming(path, OSError, ValueError, OverflowError), open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size > _LARGEST_TRANSFORM:
+            raise ValueError("too large for a transform")
+        return PRHTransform.from_bytes(file.read())
+
+
+@contextmanager
+def _naming(path: str, *kinds: type[Exception]) -> Iterator[None]:
+    """Make one line of errors of these kinds: the path as it was given, once, and no other such as a temporary one."""
     try:
-        with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size > _LARGEST_TRANSFORM:
-                raise ValueError("too large for a transform")
-            return PRHTransform.from_bytes(file.read())
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{path}: {error}") from error
+        yield
+    except kinds as error:
+        said = getattr(error, "strerror", None) or str(error).removeprefix(f"{path}: ")
+        raise ValueError(f"{path or repr(path)}: {said}") from error

@@ -1,7 +1,7 @@
 """
-Vectors from files: .npy, .npz, .fvecs, .bvecs and .hdf5, mapped into memory where the format allows.
+Read vectors from .npy, .npz, .fvecs, .bvecs and .hdf5 files, mapped into memory where the format allows.
 
-The files may come from strangers. Nothing is unpickled, and no memory is taken for what a file only claims to hold.
+The files may come from strangers: nothing is unpickled, and no memory is reserved for what a file only claims to hold.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from typing import IO, Any
 
 import numpy as np
 
+from .._common.arrays import first_unusable_row, unusable
 from .._common.types import AnyArray
+from .extras import optional_module
 
 Array = AnyArray
 
@@ -32,30 +34,30 @@ _LOCAL_HEADER = 30
 
 
 class VectorFileError(ValueError):
-    """A file that cannot be read; the message is one line that begins with its name."""
+    """A file cannot be read, or holds something else. The message is one line that begins with its name."""
 
 
 def read_vectors(source: str, *, d: int | None = None) -> Array:
     """
-    Return the vectors in a file, one a row.
+    Return the vectors in a file, as the rows of an array.
 
     Parameters
     ----------
     source : str
-        Path of a .npy, .npz, .fvecs, .bvecs or .hdf5 file. What is in an .npz or .hdf5 of several arrays is named after
-        a colon: ``sift.hdf5:train``.
+        Path of a .npy, .npz, .fvecs, .bvecs or .hdf5 file. If an .npz or .hdf5 file holds several arrays, the name of
+        one follows after a colon: ``sift.hdf5:train``.
     d : int, optional
-        Number of columns that there must be.
+        Number of dimensions that the vectors must have.
 
     Returns
     -------
     ndarray
-        Of some real type and two dimensions; a memory map unless the file is compressed.
+        Two-dimensional, of any real type; a memory map unless the file is compressed.
 
     Raises
     ------
     VectorFileError
-        If there is no such file, or something else in it.
+        If there is no such file, or it holds no such vectors.
 
     Examples
     --------
@@ -86,9 +88,25 @@ def read_vectors(source: str, *, d: int | None = None) -> Array:
     return array
 
 
+def check_usable(source: str, vectors: Array, first: int = 0) -> None:
+    """
+    Raise a VectorFileError if a vector is not finite, or too large. The first row is vector `first` of its file.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> check_usable("x.npy", np.array([[0, 1], [np.nan, 2]]), first=7)
+    Traceback (most recent call last):
+    faiss_prh.cli.vector_files.VectorFileError: x.npy: vector 8 has a non-finite value
+    """
+    bad = first_unusable_row(vectors)
+    if bad is not None:
+        raise VectorFileError(str(unusable(vectors[bad], f"{source}: vector {first + bad}")))
+
+
 def split_name(source: str) -> tuple[Path, str | None]:
     """
-    Return the path of a file, and the name of an array in it, which may stand after a colon.
+    Return the path of a file and the name of an array in it, if one follows after a colon.
 
     Examples
     --------
@@ -116,7 +134,7 @@ def array_names(path: Path) -> list[str]:
 
 def read_array(path: Path, name: str | None = None) -> Array:
     """
-    Return the array in a file, of whatever type and shape: that called `name` in an .npz or .hdf5.
+    Return an array of any type and shape from a file. An .npz or .hdf5 file needs the `name` of the array.
 
     Examples
     --------
@@ -142,17 +160,17 @@ def read_array(path: Path, name: str | None = None) -> Array:
 
 @contextmanager
 def _naming(path: Path) -> Iterator[None]:
-    """Refuse what is no file of a known kind, and name it in one line whatever its reader raises."""
+    """Refuse other files than those known here, and turn whatever a reader raises into a VectorFileError."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise VectorFileError(f"{path}: expected a {', '.join(SUFFIXES[:-2])} or .hdf5 file")
     try:
         mode = path.stat().st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # to open a pipe would be to wait for somebody
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):  # opening a pipe would wait for a writer
             raise VectorFileError(f"{path}: not a regular file")
         with path.open("rb"):
             pass
-        with warnings.catch_warnings():  # about headers that lie, or are old
+        with warnings.catch_warnings():  # about invalid or old headers
             warnings.simplefilter("ignore")
             yield
     except VectorFileError:
@@ -165,12 +183,12 @@ def _naming(path: Path) -> Iterator[None]:
 
 
 def _read_vecs(path: Path, component: str) -> Array:
-    """Map a file of rows, each after its length: Faiss's readers do not look at any length but the first."""
+    """Map a file of rows, each preceded by its length. Faiss's own readers check only the first length."""
     d = int(np.fromfile(path, "<i4", 1)[0])
     rows = np.memmap(path, [("d", "<i4"), ("values", component, (d,))], mode="r")
     for first in range(0, len(rows), _CHECKED_ROWS):
         if (rows["d"][first : first + _CHECKED_ROWS] != d).any():
-            raise VectorFileError(f"{path}: damaged: rows of other lengths than {d}")
+            raise VectorFileError(f"{path}: damaged: not all rows have length {d}")
     values: Array = rows["values"]
     return values
 
@@ -182,7 +200,7 @@ def _read_npz(path: Path, name: str) -> Array:
             raise VectorFileError(f"{path}: no array called {name}")
         info = archive.getinfo(f"{name}.npy" if f"{name}.npy" in members else name)
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise VectorFileError(f"{path}: compressed in a way that NumPy does not")
+            raise VectorFileError(f"{path}: compressed by a method that NumPy does not use")
         with archive.open(info) as member:
             dtype, shape, order = _npy_header(member)
             start = member.tell()
@@ -213,7 +231,7 @@ def _npy_header(file: IO[bytes]) -> tuple[np.dtype[Any], tuple[int, ...], Any]:
 
 
 def _data_offset(path: Path, info: zipfile.ZipInfo) -> int:
-    """Return where the bytes of a member begin: after a header whose length the archive's directory does not say."""
+    """Return where the data of a member begins: after a header whose length only the header itself says."""
     with path.open("rb") as file:
         file.seek(info.header_offset)
         header = file.read(_LOCAL_HEADER)
@@ -240,15 +258,14 @@ def _read_hdf5(path: Path, name: str) -> Array:
 
 
 def _h5py(path: Path) -> Any:
-    try:
-        import h5py
-    except ImportError as error:
-        raise VectorFileError(f"{path}: h5py is needed to read it") from error
+    h5py = optional_module("h5py")
+    if h5py is None:
+        raise VectorFileError(f"{path}: h5py is needed to read it")
     return h5py
 
 
 def _check_claim(path: Path, size: int, stored: int) -> None:
-    """Refuse an array that is larger than what is stored of it can be, or than the memory of this machine."""
+    """Refuse an array that is larger than its stored bytes can unpack to, or than the memory of this machine."""
     if size > _MOST_EXPANSION * stored:
         raise ValueError("more values than there can be")
     if size > memory_bytes():

@@ -1,0 +1,27 @@
+"""The public names of the package, which `faiss_prh` gives out on first use."""
+
+from .index.asymmetric import IndexBinaryAsymmetric
+from .index.factory import index_factory
+from .index.pretransform import IndexBinaryPreTransform
+from .index.refine import IndexBinaryRefine
+from .learning.parameters import Parameters
+from .rotation import PairwiseRotation
+from .storage.files import clone_index, deserialize_index, read_index, serialize_index, write_index
+from .storage.stock import to_faiss
+from .transform import PRHTransform
+
+__all__ = [
+    "IndexBinaryAsymmetric",
+    "IndexBinaryPreTransform",
+    "IndexBinaryRefine",
+    "PRHTransform",
+    "PairwiseRotation",
+    "Parameters",
+    "clone_index",
+    "deserialize_index",
+    "index_factory",
+    "read_index",
+    "serialize_index",
+    "to_faiss",
+    "write_index",
+]
