@@ -211,20 +211,14 @@ def draw(panel: Any, points: Sequence[Point], title: str, k: int) -> None:
     """
     Draw recall against speed on axes of Matplotlib, a line for each index.
 
-    Those with PRH are dark and solid with filled markers, all others pale and dashed with hollow ones: also in grey.
-
-    Examples
-    --------
-    >>> figure = __import__("pytest").importorskip("matplotlib.figure").Figure()
-    >>> draw(figure.add_subplot(), [Point("PRH,BFlat", "", 0.5, 1000.0, 8.0)], "1000 vectors", 10)
+    Lines with PRH are dark and solid with filled markers, all others pale and dashed with hollow ones, so that they
+    are told apart also in grey.
     """
-    names = list(dict.fromkeys(point.index for point in points))
-    ours = [name for name in names if "PRH" in name]
-    for name in names:
-        is_ours = name in ours
-        number = (ours if is_ours else [other for other in names if other not in ours]).index(name)
-        colours = _DARK if is_ours else _PALE
+    drawn = {True: 0, False: 0}
+    for name in dict.fromkeys(point.index for point in points):
         curve = [point for point in points if point.index == name]
+        is_ours = "PRH" in name
+        colours, number = _DARK if is_ours else _PALE, drawn[is_ours]
         panel.plot(
             [point.recall for point in curve],
             [point.queries_per_second for point in curve],
@@ -235,6 +229,7 @@ def draw(panel: Any, points: Sequence[Point], title: str, k: int) -> None:
             markerfacecolor=None if is_ours else "white",
             label=name,
         )
+        drawn[is_ours] += 1
     panel.set(title=title, xlabel=f"recall, {k} of {k}", ylabel="queries per second", yscale="log")
     panel.grid(alpha=0.3)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -27,11 +28,11 @@ def check_output(path: str, inputs: Sequence[str]) -> None:
     place = Path(path)
     with _naming(path, OSError):
         if place.is_dir():
-            raise IsADirectoryError(21, "Is a directory")
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not place.exists() or place.is_file():
             tempfile.TemporaryFile(dir=Path(os.path.realpath(place)).parent).close()
         elif not os.access(place, os.W_OK):
-            raise PermissionError(13, "Permission denied")
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     for source in inputs:
         given = split_name(source)[0]
         if place.is_file() and given.exists() and place.samefile(given):
