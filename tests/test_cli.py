@@ -228,7 +228,7 @@ def test_eval(folder, capsys, monkeypatch):
         assert rows[1][f"recall_at_{k}"] == pytest.approx(expected)
     assert rows[1]["file_bytes"] == len(faiss_prh.serialize_index(index))
     assert rows[1]["bytes_per_vector"] == pytest.approx(10, abs=0.1)  # 2 of the code, 8 of the id
-    assert (rows[-1]["recall_at_10"], rows[-1]["bytes_per_vector"]) == (1, 4 * D)
+    assert (rows[-1]["recall_at_10"], round(rows[-1]["bytes_per_vector"])) == (1, 4 * D)
     assert all(row[name] > 0 for row in rows for name in ("train_seconds", "add_seconds", "milliseconds_per_query"))
     assert "10-recall@10" in succeed(capsys, "eval", "--factory", "Flat", *files)
 
@@ -361,7 +361,7 @@ def test_demo_prints_one_table(capsys, monkeypatch):
         ("build --factory IDMap,PRH,BFlat --train t.npy -o new.prh", "an IDMap needs ids"),
         ("add ids.prh b.npy --trusted", "ids.prh: an IDMap needs ids"),
         ("build --factory PRH,BIVF601 --train t.npy -o new.prh", "more lists than the 600 training vectors"),
-        ("build --factory PRH,IVF0,Flat --train t.npy -o new.prh", "no lists"),
+        ("build --factory PRH,IVF0,Flat --train t.npy -o new.prh", "without lists"),
         ("build --factory PRH,IVF999999999M,Flat --train t.npy -o new.prh", "lists are more than 16777216"),
         ("build --factory PRH,BIVF1k --train t.npy -o new.prh", "more lists than the 600 training vectors"),
         ("build --factory PRH,IVF601,Flat,RFlat --train t.npy -o new.prh", "more lists than the 600 training vectors"),
@@ -379,7 +379,7 @@ def test_formats_that_are_not_checked(folder, capsys):
     index.add(BASE)
     faiss_prh.write_index(index, "rq.prh")
     for command in ("info rq.prh", "search rq.prh q.npy -o r.npz", "add rq.prh q.npy"):
-        assert "said to be trusted" in refuse(capsys, command.split(), 1)
+        assert "--trusted" in refuse(capsys, command.split(), 1)
         succeed(capsys, *command.split(), "--trusted")
     assert faiss_prh.read_index("rq.prh", trusted=True).ntotal == len(BASE) + len(QUERY)
 

@@ -146,7 +146,7 @@ def test_shards_find_what_one_index_finds(client, x, description, tmp_path):
 
 def saved_and_loaded(index, folder, client):
     index.save(folder)
-    return ShardedIndex.load(folder, client=client)
+    return ShardedIndex.load(folder, client=client, trusted=True)
 
 
 def test_settings_of_the_index_inside(client, x):

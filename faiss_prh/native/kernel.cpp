@@ -125,7 +125,8 @@ void rotate_all(const Plan& plan, Row<V, K>* tile, Prefetch prefetch) {
 constexpr float kLargestInTile = 0x1p120f;
 constexpr double kLargest = 0x1p121;
 
-std::int64_t first_unusable_row(std::int64_t n, std::int64_t d, const float* x) {
+// Not inline, which would crowd the loops that almost never need it.
+__attribute__((noinline, cold)) std::int64_t first_unusable_row(std::int64_t n, std::int64_t d, const float* x) {
     for (std::int64_t v = 0; v < n; v++) {
         double squares = 0;
         for (std::int64_t i = 0; i < d; i++) squares += static_cast<double>(x[v * d + i]) * x[v * d + i];
@@ -134,9 +135,9 @@ std::int64_t first_unusable_row(std::int64_t n, std::int64_t d, const float* x) 
     return -1;
 }
 
-// Fills the tile from `count` vectors. True if they can all be used.
+// Fills the tile from `count` vectors. Gives the sum of all their squares.
 template <class V, int K>
-bool load_tile(const Plan& plan, int count, const float* x, Row<V, K>* tile) {
+float load_tile(const Plan& plan, int count, const float* x, Row<V, K>* tile) {
     constexpr int L = lanes<V>;
     const std::int64_t d = plan.d_in;
     V squares = {};
@@ -168,11 +169,11 @@ bool load_tile(const Plan& plan, int count, const float* x, Row<V, K>* tile) {
             tile[i].v[v / L][v % L] = (value - plan.centre[i]) * plan.scale[i];
         }
     for (; i < plan.n + kSpareRows; i++) tile[i] = {};
-    return total <= kLargestInTile || first_unusable_row(count, d, x) < 0;
+    return total;
 }
 
 // One vector alone.
-bool load_tile(const Plan& plan, int, const float* x, Row<float, 1>* tile) {
+float load_tile(const Plan& plan, int, const float* x, Row<float, 1>* tile) {
     float squares[8] = {};
     std::int64_t i = 0;
     for (; i < plan.d_in; i++) {
@@ -182,11 +183,11 @@ bool load_tile(const Plan& plan, int, const float* x, Row<float, 1>* tile) {
     for (; i < plan.n + kSpareRows; i++) tile[i] = {};
     float total = 0;
     for (const float part : squares) total += part;
-    return total <= kLargestInTile || first_unusable_row(1, plan.d_in, x) < 0;
+    return total;
 }
 
 template <class V, int K>
-void store_signs(const Plan& plan, int count, const Row<V, K>* tile, std::uint8_t* codes) {
+inline __attribute__((always_inline)) void store_signs(const Plan& plan, int count, const Row<V, K>* tile, std::uint8_t* codes) {
     const int code_size = (plan.d_out + 7) / 8;
     for (int i = 0; i < plan.d_out; i += 32) {
         const int bits = plan.d_out - i < 32 ? plan.d_out - i : 32;
@@ -297,26 +298,37 @@ Prefetch next_tile(const Plan& plan, std::int64_t n, std::int64_t v, const float
     return d <= kMaxPrefetch && begin < n ? Prefetch(x + begin * d, x + end * d) : Prefetch(x, x);
 }
 
-std::int64_t encode(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* norms,
-                    float* buffer) {
+// Two of these, because a loop that may also store norms has a register less for the signs.
+template <bool kWithNorms>
+std::int64_t encode_all(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* norms,
+                        float* buffer) {
     const std::int64_t d = plan.d_in, code_size = (plan.d_out + 7) / 8;
     const std::int64_t stopped = for_each_tile(n, [&](auto width, std::int64_t v, int count) {
         auto* tile = reinterpret_cast<typename decltype(width)::TileRow*>(buffer);
-        if (!load_tile(plan, count, x + v * d, tile)) return false;
+        const float squares = load_tile(plan, count, x + v * d, tile);
+        if (!(squares <= kLargestInTile) && first_unusable_row(count, d, x + v * d) >= 0) return false;
         rotate_all(plan, tile, next_tile(plan, n, v, x));
         store_signs(plan, count, tile, codes + v * code_size);
-        if (norms) store_norms(plan, count, tile, norms + v);
+        if constexpr (kWithNorms) store_norms(plan, count, tile, norms + v);
         return true;
     });
     return stopped == n ? -1 : stopped + first_unusable_row(n - stopped, d, x + stopped * d);
+}
+
+std::int64_t encode(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* norms,
+                    float* buffer) {
+    return (norms ? encode_all<true> : encode_all<false>)(plan, n, x, codes, norms, buffer);
 }
 
 std::int64_t apply(const Plan& plan, std::int64_t n, const float* x, float* y, float* buffer) {
     std::int64_t unusable = -1;
     for_each_tile(n, [&](auto width, std::int64_t v, int count) {
         auto* tile = reinterpret_cast<typename decltype(width)::TileRow*>(buffer);
-        if (!load_tile(plan, count, x + v * plan.d_in, tile) && unusable < 0)
-            unusable = v + first_unusable_row(count, plan.d_in, x + v * plan.d_in);
+        const float squares = load_tile(plan, count, x + v * plan.d_in, tile);
+        if (!(squares <= kLargestInTile) && unusable < 0) {
+            const std::int64_t row = first_unusable_row(count, plan.d_in, x + v * plan.d_in);
+            if (row >= 0) unusable = v + row;
+        }
         rotate_all(plan, tile, next_tile(plan, n, v, x));
         store_values(plan, count, tile, y + v * plan.d_out);
         return true;
