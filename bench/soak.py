@@ -19,12 +19,12 @@ import faiss_prh
 from bench.model import Modelled
 
 INDEXES = 4
-"""At a time: each `train` replaces one."""
+"""How many indexes there are at a time. Each `train` replaces one."""
 MOST_VECTORS = 300
 WARM_UP = 0.25
-"""Of the time, in which memory may grow."""
+"""Share of the time in which memory may grow."""
 MOST_GROWTH = 32 << 20
-"""Of the memory in use, after that."""
+"""How much the memory in use may grow after that."""
 
 
 class Soak:

@@ -25,7 +25,8 @@ from .rotation import PairwiseRotation, checked_dimension
 Output = TypeVar("Output", Floats, Codes)
 
 _REVERSED = np.packbits(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1), axis=1, bitorder="little")[:, 0]
-_TUNED = 256  # bits: at full dimension and more, measured, tuning gains nothing
+_TUNED = 256
+"""Most dimensions for which tuning at full dimension was worth its time."""
 
 
 class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
@@ -41,31 +42,32 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     d : int
         Dimension of the vectors.
     d_out : int, optional
-        Number of values and bits that come out; as many as `d` by default. Fewer: rotations between the dimensions
-        that are kept and those that are dropped bring most of the variance into the former, without a dense matrix.
-        More: a frame whose columns are orthonormal.
+        Number of outputs, and of bits; by default `d`. With fewer, rotations between kept and dropped dimensions bring
+        most of the variance into the kept ones, without a dense matrix. With more, the transform is a frame whose
+        columns are orthonormal.
     n_iso : int, optional
-        Layers that pair large with small variances and make them equal. Default ⌈log2 d_out⌉, which makes all
-        variances equal if d_out is a power of two and nearly so otherwise.
+        Number of layers that pair large with small variances and make them equal. The default, ⌈log2 d_out⌉, makes all
+        variances equal if d_out is a power of two, and nearly equal otherwise.
     n_pca : int, optional
-        Layers of random pairs, turned to their principal axes, after those. Default 4, or ⌈log2 d_out⌉ for fewer bits
-        than dimensions. For more, there are layers of random angles instead.
+        Number of layers, after those, of random pairs that are rotated to their principal axes. Default 4, or
+        ⌈log2 d_out⌉ for fewer bits than dimensions. More bits than dimensions have layers of random angles instead.
     tilt : float, optional
-        How far the `n_iso` layers are turned towards the principal axes, from 0 to 1.
+        How far the `n_iso` layers are rotated towards the principal axes, from 0 to 1.
     seed : int, optional
-        Of the random pairs, and of the choice of neighbours.
+        Seed of the random pairs, and of the choice of neighbours.
     tune : bool, optional
-        Whether the angles of the `n_iso` and `n_pca` layers are then learned together, so that near neighbours among
-        the training vectors (at most 10000 of them, at least 200) have like signs. It takes seconds of training and
-        nothing of encoding. Default: for fewer bits than dimensions, and up to 256 dimensions, unless `n_iso`, `n_pca`
-        or `tilt` is given, which asks for the paper's PRH. Not for more bits than dimensions.
+        Whether the angles of the `n_iso` and `n_pca` layers are then optimised together, so that near neighbours among
+        the training vectors (at least 200, at most 10000 of them) get similar signs. This takes seconds of training
+        and makes encoding no slower. By default it is done for fewer bits than dimensions, and up to 256 dimensions,
+        unless `n_iso`, `n_pca` or `tilt` is given, which asks for the paper's PRH. It is not available for more bits
+        than dimensions.
 
     Attributes
     ----------
     d_in, d_out : int
         Dimension of the vectors, and number of bits.
     is_trained : bool
-        Whether there is a rotation to apply.
+        Whether there is a rotation to apply. Setting it to False forgets what was learned.
     parameters : Parameters
         What `train` learns.
     rotation : PairwiseRotation or None
@@ -77,23 +79,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
 
     Notes
     -----
-    The defaults of `n_pca` and `tilt` follow from measuring the share of the 10 true neighbours among the 100 nearest
-    codes (mean of three seeds, ``python -m bench sift`` and ``highdim``; another seed may differ by .01):
-
-    ================  ===========  ==============  ============  ===================
-    data              n_pca = 0    0, tilt = 0.4   n_pca = 4     n_pca = ⌈log2 d⌉
-    ================  ===========  ==============  ============  ===================
-    SIFT, 128         .711         .689            **.766**      .767
-    MiniLM, 384       .954         .954            .954          .952
-    MNIST, 784        .995         .999            .997          .996
-    VLAD, 25600       .992         .992 (0.5)      .986          .991
-    ================  ===========  ==============  ============  ===================
-
-    Four layers of random pairs bring what there is to gain; more only cost time. Where encoding time matters most
-    and variances are not very unequal, ``n_pca=0`` is as good and cheaper.
-
-    At full dimension `tune` brings SIFT to .774, but MiniLM only from .955 to .956 and MNIST from .997 to .998: hence
-    the default. For fewer bits it gains up to .03 (``python -m bench bits``).
+    The page ``docs/bits.md`` has the measurements that the defaults follow from.
 
     Examples
     --------
@@ -219,7 +205,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         x : array of shape (m, d), or iterable of such arrays
             Any real dtype and layout; also a memory map. One vector is enough to call it, but use thousands.
         max_train_bytes : int, optional
-            Of vectors that take more, in single precision, a uniform sample is learned from that takes as much.
+            If the vectors take more than this in single precision, learn from a uniform sample of this size.
 
         Examples
         --------
@@ -238,9 +224,9 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         """
         Add vectors to those that `finish_training` will learn from: their exact moments, and a small sample.
 
-        For up to 4096 dimensions. Until then this transform stays what it is. Pickling it takes along what was
-        gathered, for `merge` in another process; `to_bytes` and files do not. Of `x` all is added, or, after an error
-        or an interrupt, nothing.
+        This works for up to 4096 dimensions. The transform itself does not change until `finish_training`. Pickling
+        includes what was gathered, for `merge` in another process; `to_bytes` and files do not. After an error or an
+        interrupt, nothing of `x` has been added.
 
         Parameters
         ----------

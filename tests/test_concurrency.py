@@ -25,7 +25,7 @@ D = 32
 X = np.random.default_rng(0).normal(size=(4000, D)).astype(np.float32)
 DESCRIPTIONS = ["PRH,BFlat", "PRH,BIVF16", "PRH,BHNSW8", "PRH,BFlat,RFlat", "PRH,BIVF16,RAsym"]
 LONGEST_SECONDS = 1
-"""Of a processor, from an interrupt to the end: how long that takes on a busy machine is not ours to say."""
+"""Processor time from an interrupt to the end. Wall-clock time depends on the machine."""
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def seconds_of(process_id):
 
 
 def seconds_of_children():
-    """Of those that have ended."""
+    """Return the processor time of child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

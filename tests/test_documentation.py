@@ -16,10 +16,9 @@ import pytest
 import faiss_prh
 
 ROOT = Path(__file__).parents[1]
-# A draft of the README, while there is one, is to take its place.
-READMES = [path for path in (ROOT / "docs" / "_readme_draft.md", ROOT / "README.md") if path.exists()]
+README = ROOT / "README.md"
 PAGES = [
-    READMES[0],
+    README,
     *(
         path
         for path in sorted((ROOT / "docs").glob("[!_]*.md"))
@@ -72,15 +71,14 @@ def test_python_examples_print_what_is_shown(page, tmp_path, monkeypatch):
         assert_prints(code, expected, printed.getvalue())
 
 
-@pytest.mark.parametrize("page", READMES, ids=lambda page: page.name)
-def test_readme_commands_are_those_of_ci(page):
-    (main_job, _), (tests, _) = blocks(page, "sh")[:2]
+def test_readme_commands_are_those_of_ci():
+    (main_job, _), (tests, _) = blocks(README, "sh")[:2]
     assert main_job.strip() == "pip install . && faiss-prh demo"
     assert tests.strip() == 'pip install ".[test]" && pytest'
 
 
 def test_readme_shell_examples(tmp_path):
-    examples = blocks(READMES[0], "sh")[2:]
+    examples = blocks(README, "sh")[2:]
     assert examples
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for code, expected in examples:

@@ -56,7 +56,7 @@ def prh(request, data):
 
 @pytest.fixture(scope="module")
 def postgres_server(tmp_path_factory):
-    """Of the connection string in FAISS_PRH_POSTGRES; without it, one for these tests."""
+    """Connect to the server that FAISS_PRH_POSTGRES names, or else to one started for these tests."""
     recipe("postgres")
     if given := os.environ.get("FAISS_PRH_POSTGRES"):
         yield given

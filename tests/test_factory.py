@@ -219,6 +219,8 @@ def test_bad_metrics_and_dimensions():
         ("PRH,PQ0", "no parts"),
         ("OPQ0,PRH,Flat", "no parts"),
         ("PRH,IVF20M,Flat", "20971520 lists are more"),
+        ("PRH,IMI2x16,Flat", "4294967296 lists are more"),
+        ("IMI99999999x99999999,Flat", "lists are more"),
         ("IVF99999999_HNSW8,Flat", "99999999 lists are more"),
     ],
 )

@@ -91,7 +91,7 @@ def test_every_kind_is_tried():
     flat = IndexBinaryPreTransform(faiss.LinearTransform(D, 8), faiss.IndexBinaryFlat(8))
     centring = IndexBinaryPreTransform(faiss.CenteringTransform(D), faiss.IndexBinaryFlat(D))
     tried |= {part["type"] for index in (flat, centring) for part in parts_of(index) if isinstance(part, dict)}
-    rest = {"IndexFlat", "IndexFlatIP", "faiss.VectorTransform", "IndexBinaryPreTransform"}  # as their neighbours
+    rest = {"IndexFlatL2", "IndexFlatIP", "faiss.VectorTransform", "IndexBinaryPreTransform"}  # as their neighbours
     assert set(KINDS) - tried <= rest
 
 
@@ -141,13 +141,14 @@ CHANGED = [
     ("'IndexBinaryFlat' where", "PRH,BFlat", lambda p: with_fields(p, "IndexBinaryPreTransform", n_transforms=2)),
     ("a damaged PRHTransform", "PRH,BFlat", lambda p: with_array(p, "PRHTransform", 0, put(-1, 0, "u1"))),
     ("do not fit", "PRH,BFlat,RFlat", lambda p: [
-        *with_fields(p, "IndexFlatL2", ntotal=59)[:-1], p[-1][4 * D:]]),
+        *with_fields(p, "IndexFlat", ntotal=59)[:-1], p[-1][4 * D:]]),
     ("must have 16 dimensions, not 8", "PRH,BFlat,RFlat", lambda p: [
-        *with_fields(p, "IndexFlatL2", d=8)[:-1], p[-1][: 4 * 8 * 60]]),
+        *with_fields(p, "IndexFlat", d=8)[:-1], p[-1][: 4 * 8 * 60]]),
     ("must be behind an IDMap", "PRH,BFlat,RFlat", lambda p: with_fields(p, "IndexBinaryRefine", own_id_map=True)),
-    ("IndexFlatL2 with metric 0", "PRH,BFlat,RFlat", lambda p: with_fields(p, "IndexFlatL2", metric=0)),
+    ("IndexFlatL2 with metric 0", "PRH,BFlat,RFlat",
+     lambda p: with_fields(p, "IndexFlat", type="IndexFlatL2", metric=0)),
     ("METRIC_L2 or METRIC_INNER", "PRH,BFlat,RFlat",
-     lambda p: with_fields(p, "IndexFlatL2", type="IndexFlat", metric=3)),
+     lambda p: with_fields(p, "IndexFlat", metric=3)),
     ("of kind 999", "PRH,BFlat,Refine(SQ8)", lambda p: with_fields(p, "IndexScalarQuantizer", qtype=999)),
     ("with 30 limits of ranges instead of 32", "PRH,BFlat,Refine(SQ8)",
      lambda p: with_fields(p, "IndexScalarQuantizer", n_ranges=15)),

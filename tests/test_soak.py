@@ -1,4 +1,4 @@
-"""That a soak finds nothing, and would find what there is: wrong results, and memory that is lost."""
+"""A short soak finds nothing; and it would find wrong results, and memory that is lost."""
 
 import os
 import subprocess

@@ -10,10 +10,10 @@ import numpy.typing as npt
 from .types import Codes, Floats, Vectors
 
 BLOCK_VALUES = 1 << 24
-"""Values handed to native code at a time: bounds the memory of conversions, and the time to an interrupt."""
+"""Number of values handed to native code at a time. It bounds the memory of conversions and the wait for Ctrl-C."""
 
 LARGEST_NORM = 2.0**60.5
-"""Of a vector: beyond, distances between vectors do not fit single precision. Native code has the same limit."""
+"""The largest norm of a vector: beyond it, distances overflow single precision. Native code has the same limit."""
 
 
 def as_vectors(x: npt.ArrayLike, d: int, name: str) -> Vectors:
@@ -74,8 +74,9 @@ def whole_numbers(x: Floats, over: int) -> Floats:
     """
     Return centred values scaled and rounded to whole numbers that Faiss adds up exactly, in any order.
 
-    Products of such rows, and distances, do not depend on how many threads compute them; those of real numbers do, and
-    with them who is whose nearest neighbour. Values far out are brought in to four times the largest deviation.
+    Inner products and distances of such rows do not depend on the number of threads that compute them. Those of real
+    numbers do, and so do the nearest neighbours found by them. Values are clipped to four times the largest standard
+    deviation.
 
     Parameters
     ----------

@@ -12,14 +12,14 @@ import numpy as np
 from .types import Codes
 
 _FIRST = 16
-"""Queries of the first part, for each thread."""
+"""Number of queries in the first part, for each thread."""
 _SECONDS = 0.2
-"""That a part should take."""
+"""How long each part should take."""
 
 
 def parts(n: int) -> Iterator[slice]:
     """
-    Cut n queries into slices, each as long as the one before says that it may be.
+    Cut n queries into slices. The time that one slice takes decides the size of the next.
 
     Examples
     --------

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 Vectors: TypeAlias = npt.NDArray[np.generic]
-"""Of some real type, as they come from a caller."""
+"""Vectors as they come from a caller, of any real type."""
 Floats: TypeAlias = npt.NDArray[np.float32]
 Doubles: TypeAlias = npt.NDArray[np.float64]
 Codes: TypeAlias = npt.NDArray[np.uint8]

@@ -122,10 +122,8 @@ def _faiss_transform(d: int, part: str) -> Any:
 
 def _store(d: int, rerank: str, metric: int) -> Any:
     """Return the index that `RFlat` or `Refine(…)` ranks by."""
-    if rerank in ("RFlat", "Refine(Flat)"):
-        # Faiss reads these back as they are, but an IndexFlat(d, METRIC_L2) as an IndexFlatL2: no two to be merged.
-        makers = {faiss.METRIC_L2: faiss.IndexFlatL2, faiss.METRIC_INNER_PRODUCT: faiss.IndexFlatIP}
-        return makers[metric](d) if metric in makers else faiss.IndexFlat(d, metric)
+    if rerank == "RFlat":
+        return faiss.IndexFlat(d, metric)
     if not rerank.endswith(")"):
         raise ValueError(f"{rerank!r}: re-ranking is written RFlat, RAsym or Refine(<index>), such as Refine(SQ8)")
     return _faiss_factory(d, rerank[len("Refine(") : -1], metric)

@@ -9,6 +9,7 @@ from .limits import MOST_LISTS
 
 _FAISS_TRANSFORM = re.compile(r"PCAW?R?\d+|L2[nN]orm|RR\d*|HR\d*|ITQ\d*|OPQ\d+(_\d+)?|Pad\d+")
 _LISTS = re.compile(r"(?<![A-Z])B?IVF(\d+)([kM]?)")
+_PRODUCTS_OF_LISTS = re.compile(r"IMI(\d+)x(\d+)")
 _UNITS = {"": 1, "k": 1 << 10, "M": 1 << 20}
 _ID_MAPS = ("IDMap", "IDMap2")
 _LONGEST = 1000
@@ -71,6 +72,7 @@ def list_counts(description: str) -> list[int]:
     [4096, 64]
     """
     counts = [int(number) * _UNITS[unit] for number, unit in _LISTS.findall(description)]
+    counts += [1 << min(64, int(parts) * int(bits)) for parts, bits in _PRODUCTS_OF_LISTS.findall(description)]
     for count in counts:
         if count < 1:
             raise ValueError(f"{description!r}: an IVF without lists; it must have at least 1")

@@ -15,26 +15,26 @@ from ..rotation import PairwiseRotation
 
 Layers: TypeAlias = list[tuple[Indices, Indices, Floats]]
 Objective: TypeAlias = Callable[[Floats], tuple[float, Floats]]
-"""From rows to a value and its derivative with respect to each of them."""
+"""A function of rows. It returns a value, and its derivative with respect to each row."""
 
 VARIANCE_STEPS = 20
 NEIGHBOUR_STEPS = 45
 FEWEST_VECTORS = 200
 MOST_VECTORS = 10_000
 _INPUT_VALUES, _OUTPUT_VALUES = 1 << 25, 1 << 20
-"""Of the sample that are looked at in each step, unless that leaves too few vectors."""
+"""Most values of the sample that each step looks at, before and after the transform (but at least 1000 vectors)."""
 _NEAR, _FAR = (1, 3), (20, 100)
-"""Which neighbours are to come before which."""
+"""Ranks of the near neighbours, and of the far ones that they are compared with."""
 _DRAWS = 5
 _SOFTNESS = 0.4
-"""Of the signs, in deviations: with less the gradient is noise, with more they are no signs."""
+"""Softness of the signs, in deviations. With less, gradients are noise; with more, signs are no longer signs."""
 _QUANTISATION = 3.0
-"""What mean |z| / deviation counts beside mean / deviation of the neighbours' margins."""
+"""Weight of mean |z| / deviation, relative to mean / deviation of the margins."""
 
 
 def ascend(layers: Layers, rows: Floats, objective: Objective, steps: int) -> Layers:
     """
-    Turn the angles of layers so that what they make of rows is better.
+    Optimise the angles of layers together.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ def ascend(layers: Layers, rows: Floats, objective: Objective, steps: int) -> La
     rows : ndarray of float32, shape (n, m)
         A row for each dimension, before the layers.
     objective : callable
-        Of the rows after the layers.
+        What to maximise, as a function of the rows after the layers.
     steps : int
-        At most so many of L-BFGS.
+        Most steps of L-BFGS.
 
     Examples
     --------
@@ -84,9 +84,9 @@ def ascend(layers: Layers, rows: Floats, objective: Objective, steps: int) -> La
 
 def keep_variance(layers: Layers, kept: Indices, covariance: Doubles) -> Layers:
     """
-    Turn the angles of layers so that more of the variance is in the dimensions that are kept.
+    Optimise the angles of layers so that the kept dimensions have more of the variance.
 
-    The rows of the layers' matrix for these are made backwards, from unit vectors.
+    The rows of the transform's matrix that belong to them are computed backwards, from unit vectors.
     """
     if not covariance.any():
         return layers
@@ -122,9 +122,9 @@ def keep_neighbours(
     seed: int,
 ) -> PairwiseRotation:
     """
-    Turn the angles of the last layers so that neighbours among the vectors have like signs.
+    Optimise the angles of the last layers so that neighbours among the vectors have similar signs.
 
-    Only of the last, which turn the dimensions that are kept: the others, measured, learn the sample by heart.
+    Only the last layers, which rotate the kept dimensions, are changed. With all layers, it overfits the sample.
 
     Parameters
     ----------
@@ -134,11 +134,11 @@ def keep_neighbours(
     n_last : int
         How many layers.
     x : ndarray of float32, shape (m, n)
-        The vectors, `sample_size` of them if there are as many.
+        The vectors: `sample_size` of them, or all if there are fewer.
     mean : ndarray
-        Of the vectors.
+        Mean of the vectors.
     seed : int
-        Of the choice of neighbours.
+        Seed of the choice of neighbours.
     """
     if len(x) < FEWEST_VECTORS or n_last == 0 or len(kept) < 2:
         return rotation
@@ -163,14 +163,14 @@ def keep_neighbours(
 
 
 def nearest(vectors: Floats) -> Ids:
-    """Return for each of some centred vectors the others by their distance, after itself."""
+    """Return, for each centred vector, itself and its nearest neighbours."""
     whole = whole_numbers(vectors, over=0)
     neighbours: Ids = faiss.knn(whole, whole, _FAR[1] + 1)[1]
     return neighbours
 
 
 def neighbours_found(layers: Layers, rows: Floats, neighbours: Ids) -> float:
-    """Return the share of the ten nearest neighbours among the hundred nearest codes, for some of the vectors."""
+    """Return the share of the ten nearest neighbours among the hundred nearest codes, for up to 1000 vectors."""
     rows = rows.copy()
     for layer in layers:
         _native.rows_rotate(rows, *layer)
@@ -183,7 +183,7 @@ def neighbours_found(layers: Layers, rows: Floats, neighbours: Ids) -> float:
 
 def neighbours_alike(neighbours: Ids, rng: np.random.Generator) -> Objective:
     """
-    Return how well signs tell near neighbours of vectors from farther ones, and how far from zero the values are.
+    Return an objective: how well signs tell near neighbours from far ones, and how far values are from zero.
 
     For a vector, one of its nearest and one of its farther neighbours, the margin is the difference of the Hamming
     distances, with soft signs. The objective is the margins' mean over their deviation, and mean |value|.

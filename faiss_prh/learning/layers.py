@@ -1,4 +1,4 @@
-"""Which pairs, which angles: learning a PairwiseRotation from second moments."""
+"""Learn a PairwiseRotation from second moments: the pairs of each layer, and their angles."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .parameters import Parameters, layers_for
 MAX_REDUCTION_LAYERS = 600
 MATCHED_LAYERS = 3
 LEAST_BUDGET, BUDGET = 2.0, 4.0
-"""Rotations between kept and dropped dimensions, in units of (n / 2) ⌈log2 n⌉; beyond the least while worth it."""
+"""Least and most rotations between kept and dropped dimensions, in units of (n / 2) ⌈log2 n⌉."""
 WORTH = 0.015
-"""What a unit of rotations must add to the variance that is kept, as a share of it."""
+"""How much a unit of rotations must add to the kept variance, relative to it, to go on beyond the least."""
 SAMPLE_BUDGET = 30_000
-"""Rotations where there are too many dimensions for a covariance matrix: more, measured, gain little there."""
+"""Number of rotations where a covariance matrix would be too large. More gained little there."""
 MAX_JOINT = 2048
-"""Dimensions for which the angles are then turned once more, all together."""
+"""Most dimensions for which all these angles are then optimised together."""
 
 
 def isotropic_angle(a: Doubles, b: Doubles, c: Doubles) -> Doubles:

@@ -14,18 +14,18 @@ from ..rotation import rotate_rows
 from .pairing import candidates, greedy, matching, mutual_best
 
 Gain = Callable[[Indices, Indices, Doubles], Doubles]
-"""What pairs of dimensions with some covariances are worth."""
+"""The gain of pairing dimensions i and j, given their covariances."""
 
 MAX_COVARIANCE = 4096
-"""Dimensions whose covariance matrix is worth its memory."""
+"""Most dimensions for which a covariance matrix is worth its memory."""
 _KEPT_BITS = 20
-"""Of covariances, relative to the deviations: far more than a sample tells, far less than sums of them lose."""
+"""Bits kept of a covariance, relative to the deviations: more than a sample tells, fewer than rounding disturbs."""
 _SKETCH = 300
-"""Training vectors that are enough to find dimensions which vary together."""
+"""Number of training vectors that are enough to find dimensions which vary together."""
 
 
 class Moments(Protocol):
-    """What the layer loop asks of a sample."""
+    """What learning needs to know about a sample."""
 
     @property
     def mean(self) -> Doubles:
@@ -38,7 +38,7 @@ class Moments(Protocol):
         """Return the covariances of the pairs (i, j)."""
 
     def matched(self, i: Indices, j: Indices, gain: Gain) -> tuple[Indices, Indices]:
-        """Return disjoint pairs of one of i and one of j that are worth much; of two of i, if j is i."""
+        """Return disjoint pairs with a large gain, each of one of i and one of j (of two of i, if j is i)."""
 
     def rotate(self, i: Indices, j: Indices, theta: Floats) -> None:
         """Rotate the disjoint pairs (i, j) by theta."""
@@ -83,7 +83,7 @@ class SampleMoments:
         return _native.rows_covariances(self._rows, i, j)
 
     def matched(self, i: Indices, j: Indices, gain: Gain) -> tuple[Indices, Indices]:
-        """Return disjoint pairs of one of i and one of j that are worth much; of two of i, if j is i."""
+        """Return disjoint pairs with a large gain, each of one of i and one of j (of two of i, if j is i)."""
         if self._sketch is None:
             columns = np.random.default_rng(0).permutation(self._rows.shape[1])[:_SKETCH]
             self._sketch = np.ascontiguousarray(self._rows[:, columns])
@@ -188,7 +188,7 @@ class CovarianceMoments:
         return self._scatter / self.count
 
     def matched(self, i: Indices, j: Indices, gain: Gain) -> tuple[Indices, Indices]:
-        """Return disjoint pairs of one of i and one of j that are worth much; of two of i, if j is i."""
+        """Return disjoint pairs with a large gain, each of one of i and one of j (of two of i, if j is i)."""
         worth = gain(i[:, None], j, self._scatter[np.ix_(i, j)] / self.count)
         first, second = matching(worth) if i is j else mutual_best(worth)
         return i[first], j[second]

@@ -1,4 +1,4 @@
-"""Which dimensions to pair, so that a pair is worth much and no dimension stands in two."""
+"""Choose pairs of dimensions: pairs that gain much, with no dimension in two of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from .._common.types import Doubles, Floats, Indices
 
 _CANDIDATES = 8  # of each sign
 _QUERIES = 1024
-"""At a time: an interrupt waits no longer."""
+"""Number of queries at a time, so that Ctrl-C does not wait long."""
 _ROUNDS = 12
-"""Of matching: what is still alone then gains little."""
+"""Rounds of matching. Dimensions still unpaired after these would gain little."""
 
 
 def mutual_best(gain: Doubles) -> tuple[Indices, Indices]:

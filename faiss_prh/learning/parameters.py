@@ -10,7 +10,7 @@ import numpy as np
 from .._common.numbers import as_int
 
 MOST_CHOSEN_LAYERS = 100
-"""Of n_iso and n_pca together. (Reducing dimensions adds layers of its own.)"""
+"""Most layers that n_iso and n_pca may ask for together. Reducing dimensions adds layers of its own."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,11 @@ class Parameters:
     n_iso : int
         Layers of isotropic rotations.
     n_pca : int
-        Layers of random pairs turned to their principal axes, after those.
+        Layers, after those, of random pairs that are rotated to their principal axes.
     tilt : float
         How far the isotropic layers are turned towards the principal axes, from 0 to 1.
     seed : int
-        Of the random pairs.
+        Seed of the random pairs.
     tune : bool
         Whether the angles of all those layers are then learned together from neighbours in the sample.
     """

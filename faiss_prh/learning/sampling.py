@@ -17,8 +17,8 @@ class Sample:
     """
     A uniform sample, without replacement, of vectors that come in batches.
 
-    Each vector has a random number that follows from its place, and those with the smallest numbers stay. So the sample
-    is the same however the vectors are cut into batches, and samples of parts can be merged.
+    Each vector gets a random number that depends on its position, and those with the smallest numbers are kept. So the
+    sample does not depend on how the vectors are cut into batches, and samples of parts can be merged.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class Sample:
         How many to keep.
     seed : int
     first : int, optional
-        The place of the first vector, in a part of the data.
+        Position of the first vector, if this is a part of the data.
 
     Examples
     --------
@@ -92,8 +92,8 @@ class DistinctSample(Sample):
     """
     A uniform sample of the different vectors among those that come in batches.
 
-    The numbers follow from the vectors' values. So it is the same in whatever order the vectors come, and in however
-    many places, and has each of them once.
+    The numbers depend on the vectors' values. So the sample does not depend on the order in which vectors come, nor on
+    how many processes gather them, and it holds each vector only once.
 
     Examples
     --------

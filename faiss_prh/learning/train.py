@@ -1,4 +1,4 @@
-"""What training learns from: one array, batches of which a sample is kept, or moments gathered batch by batch."""
+"""Learn a Model: from one array, from a sample of batches, or from moments gathered batch by batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DESCRIBED = 1000
 
 class Gathered:
     """
-    Exact second moments of vectors, and a sample of them: all that training needs. It never changes.
+    Exact second moments of vectors, and a sample of them: all that training needs. Immutable.
 
     Parameters
     ----------

@@ -14,15 +14,15 @@ from ..index.limits import METRICS, MOST_LISTS
 from ..rotation import MAX_DIMENSIONS
 
 MOST_NEIGHBOURS = 1 << 12
-"""Of a vertex on one level of a graph."""
+"""Most neighbours of a vertex on one level of a graph."""
 MOST_CANDIDATES = 1 << 16
-"""Kept by the search of a graph, which looks at all of them for each of them."""
+"""Most candidates that the search of a graph keeps. Its time grows with their square."""
 MOST_LOOKUPS = 1 << 20
-"""Of a hash table for one query."""
+"""Most lookups in a hash table for one query."""
 MOST_TRANSFORMS = 1000
 MOST_ROWS = 1 << 48
 DEEPEST = 10
-"""Indexes inside each other."""
+"""How many indexes may be nested."""
 
 Check = Callable[[Any], bool]
 
