@@ -128,6 +128,7 @@ CHANGED = [
     ("damaged", "BHNSW4", lambda p: with_fields(p, "IndexBinaryHNSW", ntotal=59)),
     ("no way into the graph", "BIVF4_HNSW4", lambda p: with_fields(p, "IndexBinaryHNSW", max_level=50)),
     ("3 hashes of 8 bits, but codes of 16", "BHash2x8", lambda p: with_fields(p, "IndexBinaryMultiHash", nhash=3)),
+    ("8 bits with nflip = 9, which is more", "BHash2x8", lambda p: with_fields(p, "IndexBinaryMultiHash", nflip=9)),
     ("59 ids for an IndexBinaryFlat", "IDMap,BFlat", lambda p: [
         p[0] | {"ntotal": 59}, p[1][8:], *p[2:]]),
     ("does not have just the rows", "IDMap,BIVF1", lambda p: with_array(p, "IndexBinaryFlat", 2, put(0, 1, "<i8"))),

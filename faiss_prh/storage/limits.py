@@ -144,5 +144,7 @@ def check_lookups(d: int, nhash: int, b: int, nflip: int) -> None:
     """Raise a Flaw for hash tables of more bits than a code has, or that take too long to look up."""
     if nhash * b > d:
         raise Flaw(f"{nhash} hashes of {b} bits, but codes of {d}")
+    if nflip > b:  # Faiss would search for ever
+        raise Flaw(f"hashes of {b} bits with nflip = {nflip}, which is more")
     if sum(math.comb(b, n) for n in range(nflip + 1)) > MOST_LOOKUPS:
         raise Flaw(f"hashes of {b} bits with nflip = {nflip}: more than {MOST_LOOKUPS} lookups")
