@@ -65,7 +65,7 @@ def noting(what):
 
 
 EVERY_KIND = [
-    "PCA8,PRH,BIVF4", "ITQ8,BHNSW4", "L2norm,OPQ2_8,RR8,BHash2x4", "IDMap,Pad24,PRH,BFlat,RFlat", "HR,PRH,BIVF4_HNSW4",
+    "PCA8,PRH,BIVF4", "ITQ8,BHNSW4", "L2norm,OPQ2_8,RR8,BHash2x4", "IDMap,Pad24,PRH,BFlat,RFlat", "PRH,BIVF4_HNSW4",
     "IDMap2,PRH,BFlat,Refine(SQ8)", "PRH,BIVF4,RAsym", "ITQ8,BHash8", "IDMap,PRH,Flat,RFlat", "IDMap2,PRH,LSH",
 ]  # fmt: skip
 BAD_VALUES = [None, "1", [1], {}, math.nan, math.inf, -(2**200), 2**200, 1e39]
@@ -88,11 +88,19 @@ def test_fields_that_cannot_be(description):
 
 def test_every_kind_is_tried():
     tried = {part["type"] for name in EVERY_KIND for part in parts(name) if isinstance(part, dict)}
-    flat = IndexBinaryPreTransform(faiss.LinearTransform(D, 8), faiss.IndexBinaryFlat(8))
-    centring = IndexBinaryPreTransform(faiss.CenteringTransform(D), faiss.IndexBinaryFlat(D))
-    tried |= {part["type"] for index in (flat, centring) for part in parts_of(index) if isinstance(part, dict)}
-    rest = {"IndexFlatL2", "IndexFlatIP", "faiss.VectorTransform", "IndexBinaryPreTransform"}  # as their neighbours
-    assert set(KINDS) - tried <= rest
+    others = {"LinearTransform", "CenteringTransform", "HadamardRotation"}  # below, and in test_genuine.py
+    alike = {"IndexFlatL2", "IndexFlatIP", "faiss.VectorTransform"}
+    assert set(KINDS) - tried <= others | alike
+
+
+@pytest.mark.parametrize("make", [lambda: faiss.LinearTransform(D, 8), lambda: faiss.CenteringTransform(D)])
+def test_fields_of_transforms_without_a_factory_word(make):
+    transform = make()
+    genuine = parts_of(IndexBinaryPreTransform(transform, faiss.IndexBinaryFlat(transform.d_out)))
+    assert read(genuine).d == D
+    for name in set(genuine[1]) - {"type"}:
+        for value in BAD_VALUES:
+            assert_refused("a damaged index file", [genuine[0], genuine[1] | {name: value}, *genuine[2:]])
 
 
 RANGES = 0

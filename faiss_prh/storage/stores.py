@@ -86,8 +86,9 @@ def _read_scalar_quantizer(source: RecordReader, kind: str, fields: Fields) -> A
     if not np.isfinite(ranges).all():
         raise Flaw("ranges of a scalar quantizer that are not finite")
     faiss.copy_array_to_vector(ranges, store.sq.trained)
-    for block in source.rows(n, store.code_size):
-        store.add_sa_codes(block)
+    if n:
+        faiss.copy_array_to_vector(source.array("u1", n * store.code_size), store.codes)
+        store.ntotal = n
     return store
 
 
