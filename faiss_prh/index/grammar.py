@@ -10,6 +10,7 @@ import faiss
 METRICS = frozenset(getattr(faiss, name) for name in dir(faiss) if name.startswith("METRIC_"))
 MOST_LISTS = 1 << 24
 """Most inverted lists of an index: Faiss makes room for all of them at once."""
+_PRH = re.compile(r"PRH.*|SRR\d*")
 _FAISS_TRANSFORM = re.compile(r"PCAW?R?\d+|L2[nN]orm|RR\d*|HR\d*|ITQ\d*|OPQ\d+(_\d+)?|Pad\d+")
 _LISTS = re.compile(r"(?<![A-Z])B?IVF(\d+)([kM]?)")
 _PRODUCTS_OF_LISTS = re.compile(r"IMI(\d+)x(\d+)")
@@ -61,8 +62,8 @@ def parsed(description: str) -> Described:
 
 
 def is_prh(part: str) -> bool:
-    """Whether a part of a string means a PRHTransform."""
-    return part.startswith("PRH")
+    """Whether a part of a string means a PRHTransform: a learned one (PRH) or a random one (SRR)."""
+    return bool(_PRH.fullmatch(part))
 
 
 def list_counts(description: str) -> list[int]:

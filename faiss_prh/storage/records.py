@@ -110,7 +110,7 @@ class RecordReader(_Bounded):
         self, source: ChunkReader, readers: Mapping[str, Callable[[RecordReader, str, Fields], Any]], trusted: bool
     ) -> None:
         super().__init__()
-        self._source, self._readers, self._trusted = source, readers, trusted
+        self._source, self._readers, self.trusted = source, readers, trusted
 
     def read(self, expected: Collection[str]) -> Any:
         """Return the index or transform whose records come next; its type must be one of those expected."""
@@ -152,7 +152,7 @@ class RecordReader(_Bounded):
 
     def faiss_bytes(self, read: Callable[[Any], Any], name: str) -> Any:
         """Return what Faiss makes of its own bytes."""
-        if not self._trusted:
+        if not self.trusted:
             raise IndexFileError(
                 f"this file holds Faiss's own bytes of an {name}, which are not checked: if they were forged, Faiss "
                 "could crash. If you trust the file, read it with trusted=True (on the command line, --trusted)"
