@@ -11,7 +11,7 @@ import faiss
 import numpy as np
 
 from bench.report import Options, print_table, versus
-from bench.timing import interleaved, thread_counts, threads
+from bench.timing import interleaved, paired, thread_counts, threads
 from faiss_prh import PRHTransform
 
 # Dimension, training vectors, how many times as fast at least, and as what.
@@ -20,6 +20,9 @@ QUICK_CASES = [(64, 5_000, 15.0, "ITQ"), (2048, 500, 20.0, "covariance")]
 MEMORY_CASES = [(784, 100_000), (25600, 20_000), (64000, 10_000)]
 QUICK_MEMORY_CASES = [(2048, 40_000)]
 MEMORY_TARGET = 2.5
+MATRIX_CASE, QUICK_MATRIX_CASE = (4096, 10_000), (512, 500)
+MATRIX_TARGET = 1.1
+"""How much longer training may take for the dense matrix that Faiss writes."""
 
 
 def sample(d: int, m: int) -> np.ndarray:
@@ -43,16 +46,16 @@ def covariance_by_sgemm(x: np.ndarray) -> None:
     covariance /= len(x)
 
 
-def peak_memory(d: int, m: int) -> float:
+def peak_memory(d: int, m: int, **parameters: int) -> float:
     """Return a fresh process's peak memory after training, in multiples of the training matrix."""
-    code = f"from bench.train import print_peak_memory; print_peak_memory({d}, {m})"
+    code = f"from bench.train import print_peak_memory; print_peak_memory({d}, {m}, **{parameters})"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return float(done.stdout)
 
 
-def print_peak_memory(d: int, m: int) -> None:
+def print_peak_memory(d: int, m: int, **parameters: int) -> None:
     x = sample(d, m)
-    PRHTransform(d).train(x)
+    PRHTransform(d, **parameters).train(x)
     # Not getrusage, which counts what the process was before it became Python.
     peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
     print(int(peak[1]) * 1024 / x.nbytes)
@@ -84,3 +87,15 @@ def run(options: Options) -> None:
     for d, m in QUICK_MEMORY_CASES if quick else MEMORY_CASES:
         rows.append([str(d), str(m), f"{d * m * 4 / 1e9:.2f}", versus(peak_memory(d, m), MEMORY_TARGET, at_most=True)])
     print_table(["d", "m", "matrix, GB", "peak"], rows)
+
+    print("\nWith and without the dense matrix that Faiss writes: seconds to train, and peak memory.\n")
+    d, m = QUICK_MATRIX_CASE if quick else MATRIX_CASE
+    x, target = sample(d, m), None if quick else MATRIX_TARGET
+    with_matrix, without = PRHTransform(d), PRHTransform(d, max_dense_bytes=0)
+    *times, ratio = paired(lambda: with_matrix.train(x), lambda: without.train(x), repeats=3 if quick else 20)
+    peaks = [peak_memory(d, m), peak_memory(d, m, max_dense_bytes=0)]
+    rows = [
+        [str(d), str(m), "seconds", *(f"{taken:.3f}" for taken in times), versus(ratio, target, at_most=True)],
+        [str(d), str(m), "peak", *(f"{peak:.3f}" for peak in peaks), versus(peaks[0] / peaks[1], target, at_most=True)],
+    ]
+    print_table(["d", "m", "", "with", "without", "with/without"], rows)
