@@ -238,7 +238,7 @@ def test_shards_and_replicas(prh, make, kind):
 
 def test_filters_that_cannot_be_are_an_error(prh):
     index = made_and_filled(prh, "Hash")
-    with pytest.raises(RuntimeError):
+    with pytest.raises(TypeError, match="IndexBinaryHash does not take SearchParameters"):
         index.search(XQ, 3, params=faiss.SearchParameters(sel=faiss.IDSelectorRange(0, 5)))
 
 

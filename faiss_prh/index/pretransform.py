@@ -16,7 +16,7 @@ from .._common.numbers import as_int, bytes_of
 from .._common.types import Codes, Floats, Ids, Indices, Vectors
 from ..learning.train import sample_of
 from ..transform import PRHTransform
-from . import binary_ops, binary_search
+from . import binary_ops, binary_search, parameters
 from .arguments import LARGEST_ID, as_new_ids, as_radius, as_selector
 from .training import WayBack, all_or_nothing, way_back
 
@@ -167,7 +167,8 @@ class IndexBinaryPreTransform:
         x : array of shape (n, d)
         k : int
         params : faiss.SearchParameters, optional
-            Those of the binary index. An IDSelector (``sel``) also works with an IVF, where Faiss refuses it.
+            Those of the binary index, or faiss.SearchParametersPreTransform around them. An IDSelector (``sel``) also
+            works with an IVF, where Faiss refuses it. What the index does not follow is an error.
 
         Returns
         -------
@@ -176,6 +177,7 @@ class IndexBinaryPreTransform:
         I : ndarray of int64, shape (n, k)
             Ids; -1 where there are fewer than k results.
         """
+        params = parameters.of_binary_index(params)
         return binary_search.search(self._keyed, self.encode(x), as_int(k, "k", 1), params)
 
     def range_search(
@@ -186,6 +188,7 @@ class IndexBinaryPreTransform:
 
         Returns (limits, distances, ids) as Faiss's indexes do.
         """
+        params = parameters.of_binary_index(params)
         return binary_search.range_search(self._keyed, self.encode(x), as_radius(radius, self.index.d), params)
 
     def assign(self, x: npt.ArrayLike, k: int) -> Ids:
@@ -215,6 +218,7 @@ class IndexBinaryPreTransform:
 
     def search_and_reconstruct(self, x: npt.ArrayLike, k: int, *, params: Any = None) -> tuple[Indices, Ids, Codes]:
         """Search, and return the codes of the results as well: zeros where there is none."""
+        params = parameters.of_binary_index(params)
         D, rows, codes = binary_search.search_rows_and_codes(self._keyed, self.encode(x), as_int(k, "k", 1), params)
         return D, binary_ops.ids_of_rows(binary_ops.without_id_map(self._keyed)[1], rows), codes
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from .._common.arrays import as_float32
 from .._common.numbers import as_int
 from .._common.types import Codes, Floats, Ids, Vectors
-from . import binary_ops, binary_search
+from . import binary_ops, parameters
 from .arguments import as_new_ids
 from .composites import with_ids
 from .pretransform import IndexBinaryPreTransform
@@ -135,7 +135,8 @@ class ReRanked(IndexBinaryPreTransform):
         x : array of shape (n, d)
         k : int
         params : faiss.SearchParameters, optional
-            Those of the binary index, or a faiss.IndexRefineSearchParameters around them.
+            Those of the binary index, or faiss.SearchParametersPreTransform around them. Around either may stand
+            faiss.IndexRefineSearchParameters, whose k_factor (1 if it was not given, as in Faiss) then holds.
 
         Returns
         -------
@@ -190,9 +191,8 @@ class ReRanked(IndexBinaryPreTransform):
 
     def _unwrapped(self, params: Any) -> tuple[float, Any]:
         """Return the k_factor and the binary index's own parameters."""
-        if isinstance(params, faiss.IndexRefineSearchParameters):
-            return _as_factor(params.k_factor), binary_search.inner_params(params, "base_index_params")
-        return self.k_factor, params
+        k_factor, inside = parameters.of_reranking(params)
+        return self.k_factor if k_factor is None else _as_factor(k_factor), inside
 
     def _search_rows(
         self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool = False
