@@ -54,6 +54,8 @@ def use_index_file(data: bytes) -> None:
         acts[1:1] = [
             lambda: index.range_search(given, 3),
             lambda: index.reconstruct(0),
+            lambda: index.reconstruct_codes(0, 2) if hasattr(index, "reconstruct_codes") else None,
+            lambda: index.search_and_reconstruct(given, 3) if hasattr(index, "search_and_reconstruct") else None,
             lambda: index.remove_ids(np.arange(0, 300, 7)),
         ]
     for act in acts:

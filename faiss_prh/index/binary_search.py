@@ -12,7 +12,7 @@ from faiss.contrib.inspect_tools import get_invlist
 from .. import _native
 from .._common import parts
 from .._common.types import Codes, Distances, Floats, Ids
-from .binary_ops import ids_of_rows, pick, selected, storage_of, without_id_map
+from .binary_ops import ids_in_list, ids_of_rows, pick, places_of, selected, storage_of, without_id_map
 from .parameters import checked, inner_params, is_filtered, of_rows
 
 Range = tuple[npt.NDArray[np.uint64], Floats, Ids]
@@ -83,9 +83,25 @@ def search_rows_and_codes(index: Any, codes: Codes, k: int, params: Any) -> tupl
     if flat is None:
         raise ValueError(f"{type(rows_index).__name__} does not give its codes back")
     D, rows = search(rows_index, codes, k, params)
-    rows, size = _known(rows, rows_index), rows_index.code_size
-    addresses = np.where(rows < 0, 0, int(flat.xb.data() or 0) + rows * size)  # data() of nothing is None
-    return D, rows, _native.gather(addresses, size)
+    rows = _known(rows, rows_index)
+    return D, rows, _from_flat(flat, rows)
+
+
+def codes_of_rows(rows_index: Any, rows: Ids) -> Codes:
+    """Return the codes of rows; those of an IVF are looked for in its lists if it has no direct map."""
+    flat = storage_of(rows_index)
+    if flat is not None:
+        return _from_flat(flat, rows)
+    if isinstance(rows_index, faiss.IndexBinaryIVF) and rows_index.direct_map.type == faiss.DirectMap.NoMap:
+        lists = [ids_in_list(rows_index, number) for number in range(rows_index.nlist)]
+        places = places_of(rows, np.concatenate(lists))
+        ends = np.cumsum([len(ids) for ids in lists])
+        numbers = np.searchsorted(ends, places, side="right")
+        offsets = places - np.concatenate([[0], ends])[numbers]
+        return _from_lists(rows_index, numbers << 32 | offsets)[1]
+    if isinstance(rows_index, faiss.IndexBinaryHash):
+        raise ValueError("IndexBinaryHash does not give its codes back")
+    return np.array([rows_index.reconstruct(int(row)) for row in rows], np.uint8).reshape(-1, rows_index.code_size)
 
 
 def _known(rows: Ids, rows_index: Any) -> Ids:
@@ -133,8 +149,7 @@ def _allowed_rows(rows_index: Any, params: Any) -> tuple[Any, Ids]:
     flat = storage_of(rows_index)
     rows = selected(np.arange(flat.ntotal), params.sel)
     part = faiss.IndexBinaryFlat(flat.d)
-    addresses = int(flat.xb.data() or 0) + rows * flat.code_size
-    part.add(_native.gather(addresses, flat.code_size))
+    part.add(_from_flat(flat, rows))
     return part, rows
 
 
@@ -199,6 +214,12 @@ def _search_lists(
         x, *pointers = (faiss.swig_ptr(array[part]) for array in (codes, lists, coarse, D, I))
         ivf.search_preassigned_c(part.stop - part.start, x, k, *pointers, store_pairs, list_params)
     return D, I
+
+
+def _from_flat(flat: Any, rows: Ids) -> Codes:
+    """Return the codes in rows: zeros where a row is negative."""
+    addresses = np.where(rows < 0, 0, int(flat.xb.data() or 0) + rows * flat.code_size)  # data() of nothing is None
+    return _native.gather(addresses, flat.code_size)
 
 
 def _from_lists(ivf: Any, places: Ids) -> tuple[Ids, Codes]:

@@ -9,7 +9,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from ..index.asymmetric import IndexBinaryAsymmetric, NormScale
+from ..index.asymmetric import IndexBinaryAsymmetric, Scales, bytes_beside
 from ..index.composites import Composite, put_together, taken_apart
 from ..index.parts_of import transforms_of
 from ..index.pretransform import IndexBinaryPreTransform
@@ -46,8 +46,8 @@ def _write_ours(out: RecordWriter, index: IndexBinaryPreTransform) -> None:
     if isinstance(index, ReRanked):
         fields |= {"k_factor": index.k_factor, "own_id_map": index._has_own_id_map}
     if isinstance(index, IndexBinaryAsymmetric):
-        scale = index._scale or NormScale(1.0, 0.0, 0.0)
-        fields |= {"has_scale": index._scale is not None, **scale._asdict()}
+        scale = index._scale or Scales(1.0, 0.0, 0.0)
+        fields |= {"metric": index.metric_type, "has_scale": index._scale is not None, **scale._asdict()}
     out.record(type(index).__name__, **fields)
     for transform in index.chain:
         out.write(transform)
@@ -55,7 +55,7 @@ def _write_ours(out: RecordWriter, index: IndexBinaryPreTransform) -> None:
     if isinstance(index, IndexBinaryRefine):
         write_store(out, index.refine_index)
     elif isinstance(index, IndexBinaryAsymmetric) and index.ntotal:
-        out.array(faiss.rev_swig_ptr(index._beside.xb.data(), index.ntotal), "u1")
+        out.array(index._bytes_beside.ravel(), "u1")
 
 
 def _read_ours(source: RecordReader, kind: str, fields: Fields) -> Any:
@@ -66,13 +66,16 @@ def _read_ours(source: RecordReader, kind: str, fields: Fields) -> Any:
     if kind == "IndexBinaryRefine":
         store = source.read(STORES)
         return IndexBinaryRefine._restored(chain, keyed, store, fields["k_factor"], fields["own_id_map"])
-    norms = faiss.IndexBinaryFlat(8)
-    for block in source.rows(keyed.ntotal, 1):
-        norms.add(block)
-    index = IndexBinaryAsymmetric._restored(chain, keyed, norms, fields["k_factor"], fields["own_id_map"])
-    scale = NormScale(fields["low"], fields["step"], fields["reach"])
-    if scale.low <= 0 or math.log(scale.low) + 255 * scale.step >= math.log(np.finfo(np.float32).max):
+    size, largest = bytes_beside(fields["metric"]), float(np.finfo(np.float32).max)
+    beside = faiss.IndexBinaryFlat(8 * size)
+    for block in source.rows(keyed.ntotal, size):
+        beside.add(block)
+    index = IndexBinaryAsymmetric._restored(chain, keyed, beside, fields["k_factor"], fields["own_id_map"])
+    scale = Scales(*(fields[name] for name in Scales._fields))
+    if scale.low <= 0 or math.log(scale.low) + 255 * scale.step >= math.log(largest):
         raise Flaw(f"{scale}, which stands for norms that cannot be")
+    if scale.least + 255 * scale.width >= largest:
+        raise Flaw(f"{scale}, which stands for products that cannot be")
     index._scale = scale if fields["has_scale"] else None
     return index
 
