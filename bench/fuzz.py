@@ -20,7 +20,7 @@ import faiss
 import numpy as np
 
 from bench.mutation import Mutator
-from faiss_prh import PRHTransform, deserialize_index, index_factory
+from faiss_prh import IndexBinaryPreTransform, PRHTransform, deserialize_index, index_factory
 
 BATCH = 1000
 """Inputs of a child process: what Faiss's readers leak when they refuse a file is gone with it."""
@@ -54,10 +54,10 @@ def use_index_file(data: bytes) -> None:
         acts[1:1] = [
             lambda: index.range_search(given, 3),
             lambda: index.reconstruct(0),
-            lambda: index.reconstruct_codes(0, 2) if hasattr(index, "reconstruct_codes") else None,
-            lambda: index.search_and_reconstruct(given, 3) if hasattr(index, "search_and_reconstruct") else None,
             lambda: index.remove_ids(np.arange(0, 300, 7)),
         ]
+        if isinstance(index, IndexBinaryPreTransform):
+            acts[1:1] = [lambda: index.reconstruct_codes(0, 2), lambda: index.search_and_reconstruct(given, 3)]
     for act in acts:
         # An index may be untrained, or not able to; and numbers that are far too large are its owner's affair.
         with contextlib.suppress(RuntimeError, ValueError, NotImplementedError), np.errstate(all="ignore"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any
 
@@ -81,13 +82,13 @@ def checked(index: Any, params: Any) -> Any:
         for number in range(rows_index.count()):
             checked(rows_index.at(number), params)
         return params
-    kind, taken = type(params), _TAKEN.get(type(rows_index), (faiss.SearchParameters,))
+    kind: Any = type(params)
+    taken = _TAKEN.get(type(rows_index), (faiss.SearchParameters,))
     if kind not in taken:
         names = " or ".join(one.__name__ for one in taken) or "none"
         raise TypeError(f"{type(rows_index).__name__} does not take {kind.__name__}: it takes {names}")
-    default = kind()
-    for name in _fields(kind):
-        if name not in _FOLLOWED[kind] and getattr(params, name) != getattr(default, name):
+    for name, default in _not_followed(kind).items():
+        if getattr(params, name) != default:
             raise ValueError(f"{type(rows_index).__name__} does not follow {name} of {kind.__name__}")
     return params
 
@@ -108,6 +109,8 @@ def is_filtered(params: Any) -> bool:
     return params is not None and params.sel is not None
 
 
-def _fields(kind: type) -> list[str]:
-    members = inspect.getmembers(kind)
-    return [name for name, member in members if isinstance(member, property) and name != "thisown"]
+@functools.cache
+def _not_followed(kind: Any) -> dict[str, Any]:
+    """Return the fields of parameters that no binary index reads, with their defaults."""
+    fields = [name for name, member in inspect.getmembers(kind) if isinstance(member, property)]
+    return {name: getattr(kind(), name) for name in fields if name not in (*_FOLLOWED[kind], "thisown")}
