@@ -122,14 +122,15 @@ class IndexBinaryAsymmetric(ReRanked):
         super()._check_fit(beside)
         if isinstance(binary_ops.without_id_map(self.index)[0], faiss.IndexBinaryHash):
             raise ValueError("IndexBinaryHash does not give its codes back, which this needs")
-        if beside.d == 16 and not chain.is_affine(self.chain):
+        if beside.code_size == bytes_beside(faiss.METRIC_INNER_PRODUCT) and not chain.is_affine(self.chain):
             names = ", ".join(type(transform).__name__ for transform in self.chain)
             raise ValueError(f"inner products cannot be estimated behind {names}: only behind linear transforms")
 
     @property
     def metric_type(self) -> int:
         """What distances mean: METRIC_L2 or METRIC_INNER_PRODUCT."""
-        return int(faiss.METRIC_INNER_PRODUCT if self._beside.d == 16 else faiss.METRIC_L2)
+        is_product = self._beside.code_size == bytes_beside(faiss.METRIC_INNER_PRODUCT)
+        return int(faiss.METRIC_INNER_PRODUCT if is_product else faiss.METRIC_L2)
 
     @property
     def is_trained(self) -> bool:
