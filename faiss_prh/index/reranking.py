@@ -29,8 +29,8 @@ K_FACTOR = 10.0
 """
 The length of shortlists that nobody has set, as a multiple of k.
 
-Faiss's own, 1, would rank nothing new. Beyond 10, RAsym gains nothing, and RFlat takes more time than the search for
-codes. The figures are in docs/performance.md.
+Faiss's own, 1, would rank nothing new. Beyond 10 RAsym gains almost nothing; RFlat does, but each doubling takes up to
+twice the time. The figures are in docs/performance.md.
 """
 
 
