@@ -12,6 +12,7 @@ from bench import (
     highdim,
     pictures,
     reduction,
+    rerank,
     search,
     sift,
     soak,
@@ -25,6 +26,7 @@ COMMANDS = {
     "encode": encode,
     "train": train,
     "search": search,
+    "rerank": rerank,
     "bits": bits,
     "tradeoff": tradeoff,
     "gaussian": gaussian,
@@ -47,7 +49,7 @@ PLOTS = {
 }
 TRIALS = {"fuzz": fuzz, "soak": soak}
 MAKE_THEIR_DATA = {"encode", "train", "tradeoff", "gaussian", "cost"}
-ONLY_PRINT = {"train"}
+ONLY_PRINT = {"train", "rerank"}
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ import faiss
 import numpy as np
 
 from bench.mutation import Mutator
-from faiss_prh import PRHTransform, deserialize_index, index_factory
+from faiss_prh import IndexBinaryPreTransform, PRHTransform, deserialize_index, index_factory
 
 BATCH = 1000
 """Inputs of a child process: what Faiss's readers leak when they refuse a file is gone with it."""
@@ -56,6 +56,8 @@ def use_index_file(data: bytes) -> None:
             lambda: index.reconstruct(0),
             lambda: index.remove_ids(np.arange(0, 300, 7)),
         ]
+        if isinstance(index, IndexBinaryPreTransform):
+            acts[1:1] = [lambda: index.reconstruct_codes(0, 2), lambda: index.search_and_reconstruct(given, 3)]
     for act in acts:
         # An index may be untrained, or not able to; and numbers that are far too large are its owner's affair.
         with contextlib.suppress(RuntimeError, ValueError, NotImplementedError), np.errstate(all="ignore"):

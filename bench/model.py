@@ -123,7 +123,7 @@ class Modelled:
         if not isinstance(self.index, faiss_prh.IndexBinaryAsymmetric):
             return self._hamming(x)
         z, z_query = self._transformed(x), self._transformed(self.queries)
-        low, step, reach = self.index._scale
+        low, step, reach = self.index._scale[:3]
         norms = low * np.exp(step * np.clip(np.rint(np.log(np.linalg.norm(z, axis=1) / low) / step), 0, 255))
         products = z_query @ np.where(z >= 0, 1, -1).T
         return (z_query**2).sum(axis=1)[:, None] + norms**2 - 2 * reach * norms * products

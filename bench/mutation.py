@@ -26,6 +26,8 @@ DESCRIPTIONS = (
     "OPQ4_8,PRH,BHNSW4,Refine(SQfp16)", "IDMap2,PRH(1),BHash2x4,RFlat", "PRH20,BIVF3,RAsym", "BHNSW2",
     "IDMap,BIVF4_HNSW4", "PRH(1),LSH", "IDMap2,PRH(1),IVF4,Flat,RFlat", "ITQ8,BHash6",
 )  # fmt: skip
+PRODUCTS = ("PRH(1),BFlat,RAsym", "IDMap2,L2norm,PRH8,BIVF4,RAsym", "PRH(1),BFlat,RFlat")
+"""Of indexes that rank by inner products."""
 OTHER_WORDS = (
     "PRH", "PRH64", "PRH(1,2,0.5)", "BFlat", "BIVF", "BIVF1M", "_HNSW", "BHNSW32", "BHash8", "BHash4x8", "RFlat",
     "RAsym", "Refine(", ")", "(", ",", "IDMap", "IDMap2", "Flat", "IVF16", "PQ4", "SQ4", "LSH", "PCA", "PCAWR4", "ITQ4",
@@ -39,10 +41,10 @@ VALUES = (*WHOLE_NUMBERS[:20], -1, -5, 0.5, 1e308, -1e308, float("nan"), float("
 Parts = list[bytes]
 
 
-def filled(description: str) -> Iterator[Any]:
+def filled(description: str, metric: int = faiss.METRIC_L2) -> Iterator[Any]:
     """Return small indexes: an empty one, one of one vector, and one of some."""
     x = np.random.default_rng(0).normal(size=(300, D)).astype(np.float32)
-    trained = index_factory(D, description)
+    trained = index_factory(D, description, metric)
     if isinstance(trained, faiss.IndexBinary):
         x = np.packbits(x > 0, axis=1)
     trained.train(x)
@@ -100,7 +102,9 @@ class Mutator:
 
     def __init__(self) -> None:
         self.begin(0)
-        self._files = [parts_of(index) for description in DESCRIPTIONS for index in filled(description)]
+        described = [(description, faiss.METRIC_L2) for description in DESCRIPTIONS]
+        described += [(description, faiss.METRIC_INNER_PRODUCT) for description in PRODUCTS]
+        self._files = [parts_of(index) for one in described for index in filled(*one)]
         prh = [PRHTransform(D), PRHTransform.random(5), *(PRHTransform(D, bits) for bits in (1, 8, 12, 20))]
         for transform in prh[2:]:
             transform.train(np.random.default_rng(1).normal(size=(50, D)))

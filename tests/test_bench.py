@@ -310,6 +310,19 @@ def test_faiss_without_hadamard(monkeypatch):
     assert "Hadamard" not in encode.batch_rivals(np.zeros((2, 16), np.float32), np.random.default_rng(0))
 
 
+@pytest.mark.usefixtures("extras")
+def test_rerank(monkeypatch, capsys):
+    from bench import rerank
+    from faiss_prh.cli import evaluation
+
+    monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
+    monkeypatch.setattr(rerank, "datasets_of", lambda options: [datasets.synthetic(32, 1300, 1000, 50)])
+    run_main(monkeypatch, "rerank", "--quick")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    of_flat = {line[0]: float(line[3].rstrip(",")) for line in lines if len(line) == 5 and line[1].endswith(",")}
+    assert of_flat["1"] < of_flat["5"] < of_flat["50"]
+
+
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 PICTURES = ("encode", "bits", "search")
 

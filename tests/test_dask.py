@@ -171,6 +171,8 @@ def test_a_worker_killed_while_it_searches(client, x, tmp_path):
 
     def deadly(shard):
         class Deadly:
+            metric_type = shard.index.metric_type
+
             def search(self, queries, k):
                 die_once(note)
                 return shard.index.search(queries, k)

@@ -205,8 +205,6 @@ def test_a_binary_index_alone_needs_a_multiple_of_8():
 def test_bad_metrics_and_dimensions():
     with pytest.raises(TypeError, match="METRIC"):
         index_factory(64, "PRH,BFlat", "L2")
-    with pytest.raises(ValueError, match="METRIC_L2"):
-        index_factory(64, "PRH,BFlat,RAsym", faiss.METRIC_INNER_PRODUCT)
     with pytest.raises(ValueError, match="from 1 to"):
         index_factory(0, "ITQ,BFlat")
 

@@ -238,7 +238,7 @@ def test_shards_and_replicas(prh, make, kind):
 
 def test_filters_that_cannot_be_are_an_error(prh):
     index = made_and_filled(prh, "Hash")
-    with pytest.raises(RuntimeError):
+    with pytest.raises(TypeError, match="IndexBinaryHash does not take SearchParameters"):
         index.search(XQ, 3, params=faiss.SearchParameters(sel=faiss.IDSelectorRange(0, 5)))
 
 
@@ -252,13 +252,13 @@ def test_removal_and_reconstruction(prh, kind):
     assert_same(index.search(XQ, 7), raw.search(prh.encode(XQ), 7))
 
 
-def test_reconstruct(prh):
+def test_stored_codes(prh):
     index, codes = made_and_filled(prh, "Flat"), prh.encode(XB)
-    np.testing.assert_array_equal(index.reconstruct(5), codes[5])
-    np.testing.assert_array_equal(index.reconstruct_n(3, 4), codes[3:7])
+    np.testing.assert_array_equal(index.reconstruct_code(5), codes[5])
+    np.testing.assert_array_equal(index.reconstruct_codes(3, 4), codes[3:7])
     few = IndexBinaryPreTransform(prh, flat())
     few.add(XB[:2])
-    distances, found, returned = few.search_and_reconstruct(XQ, 3)
+    distances, found, returned = few.search_and_return_codes(XQ, 3)
     np.testing.assert_array_equal(found[:, 2], -1)
     np.testing.assert_array_equal(distances[:, 2], 2147483647)
     np.testing.assert_array_equal(returned[:, :2], codes[found[:, :2]])
@@ -268,7 +268,7 @@ def test_reconstruct(prh):
 @pytest.mark.parametrize("kind", ["Flat", "IVF", "HNSW", "MultiHash"])
 def test_codes_of_results(prh, kind):
     index, codes = made_and_filled(prh, kind), prh.encode(XB)
-    distances, found, returned = index.search_and_reconstruct(XQ, 5)
+    distances, found, returned = index.search_and_return_codes(XQ, 5)
     assert_same((distances,), index.search(XQ, 5)[:1])  # equal distances may come in another order
     np.testing.assert_array_equal(returned[found >= 0], codes[found[found >= 0]])
     assert not returned[found < 0].any()
@@ -276,7 +276,7 @@ def test_codes_of_results(prh, kind):
 
 def test_codes_of_results_that_are_not_kept(prh):
     with pytest.raises(ValueError, match="IndexBinaryHash does not give its codes back"):
-        made_and_filled(prh, "Hash").search_and_reconstruct(XQ, 5)
+        made_and_filled(prh, "Hash").search_and_return_codes(XQ, 5)
 
 
 @pytest.mark.parametrize("wrap", [faiss.IndexBinaryIDMap, faiss.IndexBinaryIDMap2])
@@ -293,7 +293,7 @@ def test_removal_from_an_id_map_of_an_ivf(prh, wrap):
     np.testing.assert_array_equal(found[exact, 0], ids[200:][exact])
     if wrap is faiss.IndexBinaryIDMap2:
         faiss.downcast_IndexBinary(index.index.index).make_direct_map()
-        np.testing.assert_array_equal(index.reconstruct(int(ids[300])), prh.encode(XB[300:301])[0])
+        np.testing.assert_array_equal(index.reconstruct_code(int(ids[300])), prh.encode(XB[300:301])[0])
         with pytest.raises(RuntimeError, match="direct map"):
             index.remove_ids(ids[300:301])
 
@@ -441,11 +441,16 @@ def test_ids_that_cannot_be(prh, ids):
 
 def test_reconstruction_of_what_is_not_there(prh):
     index = made_and_filled(prh, "Flat")
-    for key in (-1, len(XB), 10**12):
-        with pytest.raises(ValueError, match="no ids"):
+    for key in (len(XB), 10**12):
+        with pytest.raises(ValueError, match=f"no vector has the id {key}"):
             index.reconstruct(key)
-    with pytest.raises(ValueError, match="no ids"):
+    with pytest.raises(ValueError, match="key must be from 0"):
+        index.reconstruct(-1)
+    with pytest.raises(ValueError, match=f"no vector has the id {len(XB)}"):
         index.reconstruct_n(len(XB) - 5, 6)
+    for n0, ni in ((0, 10**15), (len(XB) + 1, -1)):
+        with pytest.raises(ValueError, match=f"there are {len(XB)} vectors"):
+            index.reconstruct_n(n0, ni)
 
 
 def test_parameters_that_are_none(prh):

@@ -94,18 +94,6 @@ def test_stores_are_those_of_faiss(store):
     np.testing.assert_allclose(distances, expected_distances, rtol=1e-4)
 
 
-@pytest.mark.parametrize("store", ["RFlat", "Refine(SQ8)"])
-def test_inner_products(store):
-    index = filled(f"PRH,BFlat,{store}", faiss.METRIC_INNER_PRODUCT)
-    index.k_factor = 10
-    rows = shortlist(index, K * 10)
-    products = np.einsum("qkd,qd->qk", index.refine_index.reconstruct_n(0, len(XB))[rows], XQ)
-    distances, expected = ranked(-products, rows, K)
-    found = index.search(XQ, K)
-    np.testing.assert_array_equal(found[1], expected)
-    np.testing.assert_allclose(found[0], -distances, rtol=1e-4)
-
-
 def test_stored_vectors_are_decoded_in_blocks(monkeypatch):
     index = filled("PRH,BFlat,Refine(SQ8)")
     expected = index.search(XQ, K)
@@ -186,7 +174,7 @@ def test_encoding_with_norms(d, bits, n, simd_level, monkeypatch):
 @pytest.mark.parametrize("chain", ["PRH", "PCA40,PRH", "PRH37", "ITQ64"])
 def test_codes_are_the_same_with_norms_beside_them(chain):
     index, plain = filled(f"{chain},BFlat,RAsym"), filled(f"{chain},BFlat")
-    np.testing.assert_array_equal(index.reconstruct_n(0, len(XB)), plain.reconstruct_n(0, len(XB)))
+    np.testing.assert_array_equal(index.reconstruct_codes(), plain.reconstruct_codes())
 
 
 @pytest.mark.parametrize("n_bytes", [1, 3, 4, 5, 13, 96])
@@ -253,20 +241,11 @@ def test_few_vectors_and_none(refine):
     assert index.search(XQ[:0], K)[0].shape == (0, K)
 
 
-def test_inner_products_that_are_missing_are_the_least():
-    index = faiss_prh.index_factory(D, "PRH,BFlat,RFlat", faiss.METRIC_INNER_PRODUCT)
-    index.train(XT)
-    index.add(XB[:2])
-    distances, _ = index.search(XQ, 3)
-    assert (distances[:, 0] >= distances[:, 1]).all()
-    assert (distances[:, 2] == np.finfo(np.float32).min).all()
-
-
 @pytest.mark.parametrize("kind", ["BFlat", "IDMap2,BFlat", "BHNSW16"])
 def test_codes_of_results(kind):
     index = filled(described(kind, "RFlat"))
     offset = 1000 if "IDMap" in kind else 0
-    distances, found, codes = index.search_and_reconstruct(XQ, K)
+    distances, found, codes = index.search_and_return_codes(XQ, K)
     for mine, theirs in zip(index.search(XQ, K), (distances, found), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     np.testing.assert_array_equal(codes, index.encode(XB)[found - offset])
@@ -377,7 +356,7 @@ def test_an_empty_index_finds_nothing():
 def test_codes_of_results_need_no_direct_map(kind, refine):
     index = filled(described(kind, refine))
     offset = 1000 if "IDMap" in kind else 0
-    _, found, codes = index.search_and_reconstruct(XQ, K)
+    _, found, codes = index.search_and_return_codes(XQ, K)
     there = found >= 0
     np.testing.assert_array_equal(codes[there], index.encode(XB)[found[there] - offset])
 

@@ -157,7 +157,7 @@ def test_a_failed_training_of_shards():
 def test_a_scale_that_cannot_be_learned(monkeypatch):
     index = index_factory(D, "PRH,BIVF8,RAsym")
     with monkeypatch.context() as patched:
-        patched.setattr(faiss_prh.index.asymmetric.NormScale, "of", None)
+        patched.setattr(faiss_prh.index.asymmetric.Scales, "of", None)
         with pytest.raises(TypeError):
             index.train(X)
     assert_untrained(index)
@@ -332,7 +332,7 @@ def test_a_failed_removal_changes_nothing(refine):
     with pytest.raises(RuntimeError, match="direct map"):
         index.remove_ids([3])
     assert as_bytes(index) == before
-    np.testing.assert_array_equal(index.reconstruct(3), index.encode(X[3:4])[0])
+    np.testing.assert_array_equal(index.reconstruct_code(3), index.encode(X[3:4])[0])
 
 
 class Interrupting:
@@ -427,8 +427,8 @@ def test_ids_are_gone_after_a_reset(kind):
     index.train(X)
     index.add_with_ids(X, np.arange(len(X)))
     index.reset()
-    with pytest.raises(RuntimeError, match="not found"):
-        index.reconstruct(5)
+    with pytest.raises(ValueError, match="no vector has the id 5"):
+        index.reconstruct_code(5)
 
 
 # Radii

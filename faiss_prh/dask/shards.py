@@ -259,7 +259,7 @@ def _shape(shard: _Shard) -> tuple[int, int]:
 def _searched(shard: _Shard, queries: AnyArray, k: int, settings: dict[str, float]) -> tuple[AnyArray, Ids, bool]:
     with shard.lock, _with_settings(shard.index, settings):  # another thread may search with other settings
         distances, ids = shard.index.search(queries, k)
-    metric = getattr(getattr(shard.index, "refine_index", shard.index), "metric_type", faiss.METRIC_L2)
+    metric = shard.index.metric_type
     return distances, np.where(ids < 0, ids, ids + shard.first), faiss.is_similarity_metric(metric)
 
 

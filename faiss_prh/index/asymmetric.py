@@ -8,47 +8,70 @@ from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
+import numpy.typing as npt
 
 from .. import _native
 from .._common.arrays import packed_signs
-from .._common.types import Codes, Floats, Ids, Vectors
-from ..transform import PRHTransform
-from . import binary_ops, binary_search
-from .reranking import ReRanked
+from .._common.types import AnyArray, Codes, Floats, Ids, Vectors
+from . import binary_ops, binary_search, chain
+from .reranking import K_FACTOR, ReRanked
 from .training import WayBack
 
 _SCALE_SAMPLE = 10_000
 """The most training vectors that the scale of norms is learned from."""
 
 
-class NormScale(NamedTuple):
-    """How a norm is written as a byte, and which values the signs of a code stand for."""
+class Scales(NamedTuple):
+    """What the bytes beside a code stand for, and the values that its signs stand for."""
 
     low: float
-    step: float  # of the logarithm
+    step: float  # of the logarithm of norms
     reach: float  # E[‖z‖ / Σ|z|]: times ‖z‖, what the values of a code's ±1 are
+    least: float = 0.0
+    width: float = 0.0  # of a step of products with the offset
 
     @classmethod
-    def of(cls, z: Floats) -> NormScale:
-        """Return the scale learned from transformed vectors."""
+    def of(cls, z: Floats, products: Floats) -> Scales:
+        """Return the scales learned from transformed vectors, and from their products with the offset."""
         norms, sums = np.linalg.norm(z, axis=1), np.abs(z).sum(axis=1)
         norms, sums = norms[norms > 0], sums[norms > 0]
         if not len(norms):
             return cls(1.0, 0.0, 0.0)
         # Vectors to come may be a little shorter or longer than those seen.
         low, high = norms.min() / 1.25, norms.max() * 1.25
-        return cls(float(low), math.log(high / low) / 255, float((norms / sums).mean()))
+        least, most = float(products.min()), float(products.max())
+        margin = (most - least) / 8
+        return cls(
+            float(low),
+            math.log(high / low) / 255,
+            float((norms / sums).mean()),
+            least - margin,
+            (most - least + 2 * margin) / 255,
+        )
 
     def to_bytes(self, norms: Floats) -> Codes:
         """Return norms as bytes."""
         with np.errstate(divide="ignore"):
             places = np.log(norms / self.low) / self.step if self.step else np.zeros(len(norms))
-        return np.clip(np.rint(places), 0, 255).astype(np.uint8)
+        return _as_bytes(places)
 
     def norms(self, codes: Codes) -> Floats:
         """Return the norms that bytes stand for."""
         table = np.exp(math.log(self.low) + self.step * np.arange(256)).astype(np.float32)
         return np.take(table, codes)
+
+    def products_to_bytes(self, products: Floats) -> Codes:
+        """Return products with the offset as bytes."""
+        return _as_bytes((products - self.least) / self.width if self.width else np.zeros(len(products)))
+
+    def products(self, codes: Codes) -> Floats:
+        """Return the products that bytes stand for."""
+        table = (self.least + self.width * np.arange(256)).astype(np.float32)
+        return np.take(table, codes)
+
+
+def _as_bytes(places: AnyArray) -> Codes:
+    return np.clip(np.rint(places), 0, 255).astype(np.uint8)
 
 
 class IndexBinaryAsymmetric(ReRanked):
@@ -59,20 +82,30 @@ class IndexBinaryAsymmetric(ReRanked):
     transformed query, s the signs (±1) of a code and ‖x‖ its norm, ‖z‖² + ‖x‖² - 2c‖x‖⟨s, z⟩ estimates the squared
     Euclidean distance, where c is learned in training. For a very near vector the estimate can be negative.
 
+    With METRIC_INNER_PRODUCT it estimates inner products, and cosines if ``L2norm`` is the first transform. It then
+    keeps a second byte: the product ⟨b, x⟩ of the transformed vector x and what the transforms make of zero, b, which
+    undoes their centring. c‖x‖⟨s, z⟩ - ⟨b, x⟩ - ⟨b, z - b⟩ estimates the inner product.
+
+    `reconstruct` and its like return c‖x‖s sent back through the transforms, and `reconstruct_code` and its like codes.
+
     Parameters
     ----------
     transforms : faiss.VectorTransform or iterable of them
     index : faiss.IndexBinary
         An empty Flat, IVF, HNSW or MultiHash, or an IDMap of one.
     k_factor : float, optional
-        The length of the shortlist, as a multiple of k.
+        The length of the shortlist, as a multiple of k: 10 by default, where Faiss has 1, which would rank nothing new.
+        ``docs/performance.md`` has the measurements.
+    metric : int, optional
+        METRIC_L2 or METRIC_INNER_PRODUCT. For inner products the transforms must be linear but for their centring, or
+        these behind a normalisation.
 
     Examples
     --------
     >>> import faiss, numpy as np
     >>> from faiss_prh import IndexBinaryAsymmetric, PRHTransform
     >>> x = np.random.default_rng(0).normal(size=(1000, 64)).astype("float32")
-    >>> index = IndexBinaryAsymmetric(PRHTransform(64), faiss.IndexBinaryFlat(64), k_factor=10)
+    >>> index = IndexBinaryAsymmetric(PRHTransform(64), faiss.IndexBinaryFlat(64))
     >>> index.train(x)
     >>> index.add(x)
     >>> D, I = index.search(x[:2], 3)
@@ -80,17 +113,24 @@ class IndexBinaryAsymmetric(ReRanked):
     (dtype('float32'), array([0, 1]))
     """
 
-    _scale: NormScale | None = None
+    _scale: Scales | None = None
 
-    def __init__(self, transforms: Any, index: Any, k_factor: float = 1.0) -> None:
-        super().__init__(transforms, index, faiss.IndexBinaryFlat(8), k_factor)
+    def __init__(self, transforms: Any, index: Any, k_factor: float = K_FACTOR, metric: int = faiss.METRIC_L2) -> None:
+        super().__init__(transforms, index, faiss.IndexBinaryFlat(8 * bytes_beside(metric)), k_factor)
 
     def _check_fit(self, beside: Any) -> None:
         super()._check_fit(beside)
         if isinstance(binary_ops.without_id_map(self.index)[0], faiss.IndexBinaryHash):
             raise ValueError("IndexBinaryHash does not give its codes back, which this needs")
-        if not isinstance(beside, faiss.IndexBinaryFlat) or beside.d != 8:
-            raise TypeError("norms must be in an IndexBinaryFlat of 8 bits")
+        if beside.code_size == bytes_beside(faiss.METRIC_INNER_PRODUCT) and not chain.is_affine(self.chain):
+            names = ", ".join(type(transform).__name__ for transform in self.chain)
+            raise ValueError(f"inner products cannot be estimated behind {names}: only behind linear transforms")
+
+    @property
+    def metric_type(self) -> int:
+        """What distances mean: METRIC_L2 or METRIC_INNER_PRODUCT."""
+        is_product = self._beside.code_size == bytes_beside(faiss.METRIC_INNER_PRODUCT)
+        return int(faiss.METRIC_INNER_PRODUCT if is_product else faiss.METRIC_L2)
 
     @property
     def is_trained(self) -> bool:
@@ -103,27 +143,50 @@ class IndexBinaryAsymmetric(ReRanked):
     def _train(self, vectors: Vectors) -> None:
         super()._train(vectors)
         if self._scale is None:
-            self._scale = NormScale.of(self._transformed(vectors[:: -(-len(vectors) // _SCALE_SAMPLE)]))
+            z = chain.apply(self.chain, vectors[:: -(-len(vectors) // _SCALE_SAMPLE)])
+            self._scale = Scales.of(z, np.einsum("nd,d->n", z, self._offset()))
+
+    def sa_code_size(self) -> int:
+        """Return how many bytes `sa_encode` makes of a vector: all that is kept of it but its id."""
+        return int(self.index.code_size + self._beside.code_size)
+
+    def sa_encode(self, x: npt.ArrayLike) -> Codes:
+        """Return all that the index would keep of vectors, as bytes: the code, then what is kept beside it."""
+        return np.hstack(self._encoded(self._checked(x)))
+
+    def sa_decode(self, codes: npt.ArrayLike) -> Floats:
+        """Return the vectors that bytes from `sa_encode` stand for."""
+        scale, codes = self._trained_scale(), self._checked_codes(codes)
+        lengths = scale.reach * scale.norms(codes[:, self.index.code_size])
+        return self._from_signs(np.ascontiguousarray(codes[:, : self.index.code_size]), lengths[:, None])
+
+    def _decoded(self, rows: Ids, codes: Codes) -> Floats:
+        return self.sa_decode(np.hstack([codes, self._bytes_beside[rows]]))
 
     def _encoded(self, vectors: Vectors) -> tuple[Codes, Codes]:
-        assert self._scale is not None
-        codes, norms = self._codes_and_norms(vectors)
-        return codes, self._scale.to_bytes(norms)[:, None]
+        scale = self._trained_scale()
+        if self.metric_type == faiss.METRIC_L2:
+            codes, norms = chain.encode_with_norms(self.chain, vectors)
+            return codes, scale.to_bytes(norms)[:, None]
+        codes, beside = (np.empty((len(vectors), one.code_size), np.uint8) for one in (self.index, self._beside))
+        offset = self._offset()
+        for part, block in chain.before_last(self.chain, vectors):
+            z = self.chain[-1].apply(block)
+            codes[part] = packed_signs(z)
+            beside[part, 0] = scale.to_bytes(np.linalg.norm(z, axis=1))
+            beside[part, 1] = scale.products_to_bytes(np.einsum("nd,d->n", z, offset))
+        return codes, beside
 
-    def _codes_and_norms(self, vectors: Vectors) -> tuple[Codes, Floats]:
-        """Return the codes of vectors, and their norms after the transforms."""
-        last = self.chain[-1]
-        if len(self.chain) == 1 and isinstance(last, PRHTransform):
-            return last._encode_with_norms(vectors)
-        codes = np.empty((len(vectors), self.index.code_size), dtype=np.uint8)
-        norms = np.empty(len(vectors), dtype=np.float32)
-        for part, block in self._before_last(vectors):
-            if isinstance(last, PRHTransform):
-                codes[part], norms[part] = last._encode_with_norms(block)
-            else:
-                z = last.apply(block)
-                codes[part], norms[part] = packed_signs(z), np.linalg.norm(z, axis=1)
-        return codes, norms
+    def _trained_scale(self) -> Scales:
+        if self._scale is None:
+            raise RuntimeError("the index is not trained: call train(x) first")
+        return self._scale
+
+    @property
+    def _bytes_beside(self) -> Codes:
+        """What is kept beside the codes, where it is."""
+        size, n = self._beside.code_size, self.ntotal
+        return faiss.rev_swig_ptr(self._beside.xb.data(), n * size).reshape(n, size) if n else np.empty((0, size), "u1")
 
     def _add_beside(self, extra: Codes) -> None:
         self._beside.add(extra)
@@ -138,21 +201,30 @@ class IndexBinaryAsymmetric(ReRanked):
             pass
 
     def _shortlist(self, vectors: Floats, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
-        if self._scale is None:
-            raise RuntimeError("the index is not trained: call train(x) first")
-        z = self._transformed(vectors)
-        _, rows, codes = binary_search.search_rows_and_codes(self._keyed, packed_signs(z), k, params)
+        scale, z, offset = self._trained_scale(), chain.apply(self.chain, vectors), self._offset()
+        queries = chain.product_codes(z, offset)
+        _, rows, codes = binary_search.search_rows_and_codes(self._keyed, queries, k, params)
         if self.ntotal == 0:
             return np.zeros(rows.shape, dtype=np.float32), rows, codes
-        norms = self._scale.norms(faiss.rev_swig_ptr(self._beside.xb.data(), self.ntotal)[rows])
+        beside = self._bytes_beside[rows]
+        norms = scale.norms(beside[..., 0])
         values = np.zeros((len(z), self.index.d), dtype=np.float32)  # as many as there are bits
         values[:, : z.shape[1]] = z
-        products = norms * _native.signed_sums(values, codes)
-        distances = np.einsum("qd,qd->q", z, z)[:, None] + norms * norms - 2 * self._scale.reach * products
-        return distances, rows, codes
+        products = np.float32(scale.reach) * norms * _native.signed_sums(values, codes)
+        if self.metric_type == faiss.METRIC_L2:
+            return np.einsum("qd,qd->q", z, z)[:, None] + norms * norms - 2 * products, rows, codes
+        of_queries = np.einsum("qd,d->q", z - offset, offset)[:, None]
+        return products - scale.products(beside[..., 1]) - of_queries, rows, codes
 
-    def _transformed(self, vectors: Vectors) -> Floats:
-        z = np.empty((len(vectors), self.chain[-1].d_out), dtype=np.float32)
-        for part, block in self._before_last(vectors):
-            z[part] = self.chain[-1].apply(block)
-        return z
+    def _offset(self) -> Floats:
+        """Return what the transforms make of zero; for distances, which centring does not change, zeros."""
+        if self.metric_type == faiss.METRIC_L2:
+            return np.zeros(self.chain[-1].d_out, dtype=np.float32)
+        return chain.offset(self.chain)
+
+
+def bytes_beside(metric: int) -> int:
+    """Return how many bytes are kept beside a code."""
+    if metric not in (faiss.METRIC_L2, faiss.METRIC_INNER_PRODUCT):
+        raise ValueError("RAsym estimates METRIC_L2 and METRIC_INNER_PRODUCT: for cosines, put L2norm first")
+    return 1 if metric == faiss.METRIC_L2 else 2

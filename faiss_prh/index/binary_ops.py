@@ -40,11 +40,11 @@ def has_all_rows(rows_index: Any) -> bool:
     """Whether the ids of an index are its rows: those of an IVF could be any."""
     if not isinstance(rows_index, faiss.IndexBinaryIVF):
         return True
-    rows = [_ids_in_list(rows_index, number) for number in range(rows_index.nlist)]
+    rows = [ids_in_list(rows_index, number) for number in range(rows_index.nlist)]
     return np.array_equal(np.sort(np.concatenate(rows)), np.arange(sum(map(len, rows))))
 
 
-def _ids_in_list(ivf: Any, number: int) -> Ids:
+def ids_in_list(ivf: Any, number: int) -> Ids:
     """Return the ids in a list where they are."""
     size = ivf.invlists.list_size(number)
     return faiss.rev_swig_ptr(ivf.invlists.get_ids(number), size) if size else np.empty(0, dtype=np.int64)
@@ -109,7 +109,7 @@ def remove(index: Any, selector: Any) -> int:
     kept, new_row = ids[is_kept], np.cumsum(is_kept) - 1
     removed: int = ivf.remove_ids(selector_of_rows(id_map, selector))
     for number in range(ivf.nlist):
-        rows = _ids_in_list(ivf, number)
+        rows = ids_in_list(ivf, number)
         rows[:] = new_row[rows]
     _set_ids(id_map, kept)
     return removed
@@ -161,7 +161,7 @@ def moving(index: Any, other: Any, add_id: int) -> Iterator[None]:
 def _append_lists(ivf: Any, other: Any, add_id: int) -> None:
     """Append the lists of another IVF. Faiss's own moves them, in threads, where a lack of memory ends the process."""
     for number in range(ivf.nlist):
-        ids = _ids_in_list(other, number) + add_id
+        ids = ids_in_list(other, number) + add_id
         if len(ids):
             ivf.invlists.add_entries(number, len(ids), faiss.swig_ptr(ids), other.invlists.get_codes(number))
     ivf.ntotal += other.ntotal
@@ -187,7 +187,7 @@ def _largest_id(rows_index: Any, id_map: Any) -> int:
         return int(faiss.vector_to_array(id_map.id_map).max(initial=0))
     if not isinstance(rows_index, faiss.IndexBinaryIVF):
         return 0
-    return max(int(_ids_in_list(rows_index, number).max(initial=0)) for number in range(rows_index.nlist))
+    return max(int(ids_in_list(rows_index, number).max(initial=0)) for number in range(rows_index.nlist))
 
 
 def _check_same_lists(ivf: Any, other: Any) -> None:
@@ -225,6 +225,32 @@ def ids_of_rows(id_map: Any, rows: Ids) -> Ids:
     if id_map is None or id_map.ntotal == 0:
         return rows
     return pick(faiss.rev_swig_ptr(id_map.id_map.data(), id_map.ntotal), rows)
+
+
+def rows_of_ids(index: Any, ids: Ids) -> Ids:
+    """Return the rows that ids stand for; an IVF without an IDMap is not asked whether it has them."""
+    rows_index, id_map = without_id_map(index)
+    if id_map is not None:
+        return places_of(ids, faiss.vector_to_array(id_map.id_map))
+    if not isinstance(rows_index, faiss.IndexBinaryIVF):
+        missing = (ids < 0) | (ids >= rows_index.ntotal)  # Faiss's flat index does not look
+        if missing.any():
+            raise _no_vector(ids[missing][0])
+    return ids
+
+
+def places_of(ids: Ids, among: Ids) -> Ids:
+    """Return where ids stand among others, the last place of each."""
+    candidates = np.flatnonzero(np.isin(among, ids))
+    order = candidates[np.argsort(among[candidates], kind="stable")]
+    missing = np.isin(ids, among[order], invert=True)
+    if missing.any():
+        raise _no_vector(ids[missing][0])
+    return order[np.searchsorted(among[order], ids, side="right") - 1]
+
+
+def _no_vector(key: int) -> ValueError:
+    return ValueError(f"no vector has the id {key}")
 
 
 def pick(ids: Ids, places: Ids) -> Ids:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import faiss
@@ -13,7 +12,8 @@ from faiss.contrib.inspect_tools import get_invlist
 from .. import _native
 from .._common import parts
 from .._common.types import Codes, Distances, Floats, Ids
-from .binary_ops import ids_of_rows, pick, selected, selector_of_rows, storage_of, without_id_map
+from .binary_ops import ids_in_list, ids_of_rows, pick, places_of, selected, storage_of, without_id_map
+from .parameters import checked, inner_params, is_filtered, of_rows
 
 Range = tuple[npt.NDArray[np.uint64], Floats, Ids]
 
@@ -28,7 +28,7 @@ def search(index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Id
         D[I == -1] = MISSING  # Faiss's HNSW puts the least integer there, the others the greatest
         return D, I
     # By rows and with a copy of the parameters: Faiss's IDMap would change those that other threads are using.
-    D, rows = _search_with(rows_index, codes, k, _of_rows(_checked(params), id_map))
+    D, rows = _search_with(rows_index, codes, k, of_rows(checked(rows_index, params), id_map))
     D[rows == -1] = MISSING
     return D, ids_of_rows(id_map, rows)
 
@@ -49,7 +49,9 @@ def range_search(index: Any, codes: Codes, radius: int, params: Any) -> Range:
     rows_index, id_map = without_id_map(index)
     if params is None:
         return parts.range_search(lambda part: index.range_search(part, radius), codes)
-    params = _of_rows(_checked(params), id_map)
+    params = of_rows(checked(rows_index, params), id_map)
+    if getattr(params, "max_codes", 0):
+        raise ValueError("range_search does not follow max_codes")
     if not _needs_help(rows_index, params):
         limits, D, I = parts.range_search(lambda few: rows_index.range_search(few, radius, params=params), codes)
     elif isinstance(rows_index, faiss.IndexBinaryIVF):
@@ -65,15 +67,14 @@ def range_search(index: Any, codes: Codes, radius: int, params: Any) -> Range:
 def search_rows(index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Ids]:
     """Search the rows of any binary index. A filter is still one of ids."""
     rows_index, id_map = without_id_map(index)
-    of_rows = _of_rows(params, id_map)
-    D, rows = search(rows_index, codes, k, of_rows)
+    D, rows = search(rows_index, codes, k, of_rows(checked(rows_index, params), id_map))
     return D, _known(rows, rows_index)
 
 
 def search_rows_and_codes(index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Ids, Codes]:
     """Search the rows, and return the codes found as well: zeros where there is none."""
     rows_index, id_map = without_id_map(index)
-    params = _of_rows(_checked(params), id_map)
+    params = of_rows(checked(rows_index, params), id_map)
     if isinstance(rows_index, faiss.IndexBinaryIVF):
         part, lists, coarse = _probed(rows_index, codes, params)
         D, places = _search_lists(part, lists, coarse, codes, k, params, True)
@@ -82,17 +83,25 @@ def search_rows_and_codes(index: Any, codes: Codes, k: int, params: Any) -> tupl
     if flat is None:
         raise ValueError(f"{type(rows_index).__name__} does not give its codes back")
     D, rows = search(rows_index, codes, k, params)
-    rows, size = _known(rows, rows_index), rows_index.code_size
-    addresses = np.where(rows < 0, 0, int(flat.xb.data() or 0) + rows * size)  # data() of nothing is None
-    return D, rows, _native.gather(addresses, size)
+    rows = _known(rows, rows_index)
+    return D, rows, _from_flat(flat, rows)
 
 
-def inner_params(params: Any, name: str) -> Any:
-    """Return the parameters that are an attribute of others as what they are: Faiss shows plain SearchParameters."""
-    shown = getattr(params, name)
-    kept = [*getattr(params, "_sp_field_refs", {}).values(), *getattr(params, "referenced_objects", ())]
-    same = [one for one in kept if isinstance(one, faiss.SearchParameters) and int(one.this) == int(shown.this)]
-    return same[0] if shown is not None and same else shown
+def codes_of_rows(rows_index: Any, rows: Ids) -> Codes:
+    """Return the codes of rows; those of an IVF are looked for in its lists if it has no direct map."""
+    flat = storage_of(rows_index)
+    if flat is not None:
+        return _from_flat(flat, rows)
+    if isinstance(rows_index, faiss.IndexBinaryIVF) and rows_index.direct_map.type == faiss.DirectMap.NoMap:
+        lists = [ids_in_list(rows_index, number) for number in range(rows_index.nlist)]
+        places = places_of(rows, np.concatenate(lists))
+        ends = np.cumsum([len(ids) for ids in lists])
+        numbers = np.searchsorted(ends, places, side="right")
+        offsets = places - np.concatenate([[0], ends])[numbers]
+        return _from_lists(rows_index, numbers << 32 | offsets)[1]
+    if isinstance(rows_index, faiss.IndexBinaryHash):
+        raise ValueError("IndexBinaryHash does not give its codes back")
+    return np.array([rows_index.reconstruct(int(row)) for row in rows], np.uint8).reshape(-1, rows_index.code_size)
 
 
 def _known(rows: Ids, rows_index: Any) -> Ids:
@@ -100,26 +109,16 @@ def _known(rows: Ids, rows_index: Any) -> Ids:
     return np.where(rows < rows_index.ntotal, rows, -1)
 
 
-def _checked(params: Any) -> Any:
-    if params is not None and not isinstance(params, faiss.SearchParameters):
-        raise TypeError(f"params must be faiss.SearchParameters, not {type(params).__name__}")
-    return params
-
-
-def _is_filtered(params: Any) -> bool:
-    return params is not None and params.sel is not None
-
-
 def _needs_help(rows_index: Any, params: Any) -> bool:
     """Whether search parameters are among those that Faiss does not take, but that can be followed."""
     if isinstance(rows_index, faiss.IndexBinaryIVF):
         return True  # it takes no filter, and before 1.14 no parameters at all
     kind = type(rows_index)
-    if kind in (faiss.IndexBinaryShards, faiss.IndexBinaryReplicas) and _is_filtered(params):
+    if kind in (faiss.IndexBinaryShards, faiss.IndexBinaryReplicas) and is_filtered(params):
         raise RuntimeError(f"{kind.__name__} gives a filter to parts with ids of their own: filter what it finds")
     if _TAKES_PARAMS.get(kind, _TAKES_PARAMS[faiss.IndexBinaryFlat]):
         return False
-    if kind in _TAKES_PARAMS and _is_filtered(params):
+    if kind in _TAKES_PARAMS and is_filtered(params):
         return True
     raise RuntimeError(f"{kind.__name__} of Faiss {faiss.__version__} takes no such parameters: set them on the index")
 
@@ -145,25 +144,12 @@ def _of_kind(rows_index: Any, params: Any) -> Any:
     return params
 
 
-def _of_rows(params: Any, id_map: Any) -> Any:
-    """Return search parameters with their filter of ids as one of rows."""
-    if id_map is None or not _is_filtered(params):
-        return params
-    copy = type(params)()
-    for name, attribute in inspect.getmembers(type(params)):
-        if isinstance(attribute, property) and name not in ("thisown", "sel"):
-            setattr(copy, name, getattr(params, name))
-    copy.sel = selector_of_rows(id_map, params.sel)
-    return copy
-
-
 def _allowed_rows(rows_index: Any, params: Any) -> tuple[Any, Ids]:
     """Return a flat index of what a filter allows, and its rows in the whole."""
     flat = storage_of(rows_index)
     rows = selected(np.arange(flat.ntotal), params.sel)
     part = faiss.IndexBinaryFlat(flat.d)
-    addresses = int(flat.xb.data() or 0) + rows * flat.code_size
-    part.add(_native.gather(addresses, flat.code_size))
+    part.add(_from_flat(flat, rows))
     return part, rows
 
 
@@ -180,7 +166,7 @@ def _probed(ivf: Any, codes: Codes, params: Any) -> tuple[Any, Ids, Distances]:
     if nprobe < 1:
         raise ValueError("nprobe must be at least 1")
     coarse, lists = search(ivf.quantizer, codes, nprobe, quantizer_params)
-    if not _is_filtered(params):
+    if not is_filtered(params):
         return _with_nprobe(ivf, nprobe), lists, coarse
     if getattr(params, "max_codes", 0):
         raise ValueError("a filter and max_codes do not go together")
@@ -223,11 +209,17 @@ def _search_lists(
 ) -> tuple[Distances, Ids]:
     """Search an IVF's lists for ids, or for pairs of the number of a list and that of an entry, as Faiss packs them."""
     D, I = np.empty((len(codes), k), np.int32), np.empty((len(codes), k), np.int64)
-    list_params = params if isinstance(params, faiss.SearchParametersIVF) and not _is_filtered(params) else None
+    list_params = params if isinstance(params, faiss.SearchParametersIVF) and not is_filtered(params) else None
     for part in parts.parts(len(codes)):
         x, *pointers = (faiss.swig_ptr(array[part]) for array in (codes, lists, coarse, D, I))
         ivf.search_preassigned_c(part.stop - part.start, x, k, *pointers, store_pairs, list_params)
     return D, I
+
+
+def _from_flat(flat: Any, rows: Ids) -> Codes:
+    """Return the codes in rows: zeros where a row is negative."""
+    addresses = np.where(rows < 0, 0, int(flat.xb.data() or 0) + rows * flat.code_size)  # data() of nothing is None
+    return _native.gather(addresses, flat.code_size)
 
 
 def _from_lists(ivf: Any, places: Ids) -> tuple[Ids, Codes]:

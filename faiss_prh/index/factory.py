@@ -44,7 +44,8 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
         ``RFlat`` and ``Refine(…)`` re-rank the results by a store of the vectors (`IndexBinaryRefine`), and ``RAsym``
         re-ranks them by the codes and one more byte per vector (`IndexBinaryAsymmetric`).
     metric : int, optional
-        The metric of a float index, or of the store that re-ranks a binary one, whose own distances are Hamming. In
+        The metric of a float index, or by which a binary one is re-ranked: METRIC_L2 or METRIC_INNER_PRODUCT, and
+        with ``L2norm`` in front of ``RAsym`` cosines. Without re-ranking, Hamming distances stand in for METRIC_L2. In
         front of a float index with METRIC_INNER_PRODUCT, PRH does not subtract the mean (``center=False``).
 
     Examples
@@ -63,6 +64,11 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
     described = parsed(description)
     if not described.is_binary and not described.has_prh:
         return _faiss_factory(d, description, metric)
+    if described.is_binary and not described.rerank and metric != faiss.METRIC_L2:
+        raise ValueError(
+            f"{description!r} ranks by the Hamming distances of codes, which stand in for Euclidean distances: with "
+            "another metric than METRIC_L2, rank the results again with ',RFlat' or ',RAsym' at the end"
+        )
     if not described.transforms:
         if described.rerank:
             raise ValueError(
@@ -93,9 +99,7 @@ def _behind_transforms(chain: list[Any], index: Any, rerank: str, metric: int) -
     if not rerank:
         return IndexBinaryPreTransform(chain, index)
     if rerank == "RAsym":
-        if metric != faiss.METRIC_L2:
-            raise ValueError("'RAsym' estimates Euclidean distances: the metric must be METRIC_L2")
-        return IndexBinaryAsymmetric(chain, index)
+        return IndexBinaryAsymmetric(chain, index, metric=metric)
     try:
         return IndexBinaryRefine(chain, index, _store(chain[0].d_in, rerank, metric))
     except TypeError as error:

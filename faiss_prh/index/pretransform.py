@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import faiss
 import numpy as np
 import numpy.typing as npt
 
-from .._common.arrays import as_vectors, check_usable, first_unusable_row, float32_blocks, packed_signs, unusable
+from .._common.arrays import check_usable
 from .._common.interrupts import deferred_interrupts
 from .._common.locks import ForkSafeLock, held
-from .._common.numbers import as_int, bytes_of
+from .._common.numbers import as_int
 from .._common.types import Codes, Floats, Ids, Indices, Vectors
 from ..learning.train import sample_of
 from ..transform import PRHTransform
-from . import binary_ops, binary_search
+from . import binary_ops, binary_search, chain, parameters
 from .arguments import LARGEST_ID, as_new_ids, as_radius, as_selector
+from .codec import Codec
 from .training import WayBack, all_or_nothing, way_back
 
 _SEED = 1234
 """Draws the sample of training vectors if no PRHTransform has a seed for it."""
 
 
-class IndexBinaryPreTransform:
+class IndexBinaryPreTransform(Codec):
     """
     Float transforms in front of a binary index, as ``faiss.IndexPreTransform`` has them in front of a float index.
 
     Vectors go through the transforms; the signs of what comes out are the codes of the binary index. If the last
     transform is a `PRHTransform`, its native `encode` makes them. Codes whose number of bits is not a multiple of 8
     are padded with zeros.
+
+    `reconstruct`, `reconstruct_n`, `reconstruct_batch` and `search_and_reconstruct` return vectors of `d` floats: here
+    the ±1 of a code, sent back through the transforms, as ``faiss.IndexPreTransform`` does with an IndexLSH. Codes come
+    from `reconstruct_code`, `reconstruct_codes` and `search_and_return_codes`.
 
     Parameters
     ----------
@@ -59,38 +63,13 @@ class IndexBinaryPreTransform:
     """
 
     def __init__(self, transforms: Any, index: Any) -> None:
-        chain = [transforms] if isinstance(transforms, faiss.VectorTransform) else list(_iterable(transforms))
-        if not chain:
-            raise ValueError("at least one transform is needed in front of a binary index")
-        for transform in chain:
-            if not isinstance(transform, faiss.VectorTransform):
-                raise TypeError(f"transforms must be faiss.VectorTransform, not {type(transform).__name__}")
-        if not isinstance(index, faiss.IndexBinary):
-            raise TypeError(f"index must be a faiss.IndexBinary, not {type(index).__name__}")
-        for before, after in itertools.pairwise(chain):
-            if before.d_out != after.d_in:
-                raise ValueError(f"a transform to {before.d_out} dimensions stands before one from {after.d_in}")
-        bits = 8 * bytes_of(chain[-1].d_out)
-        if index.d != bits:
-            raise ValueError(f"transforms to {chain[-1].d_out} dimensions need an index of {bits} bits, not {index.d}")
-        self.chain = chain
-        self.index = index
+        super().__init__(transforms, index)
         self._lock = ForkSafeLock()  # held by whatever changes the index; a search takes none
 
     @property
-    def d(self) -> int:
-        """Dimension of the vectors."""
-        return int(self.chain[0].d_in)
-
-    @property
-    def ntotal(self) -> int:
-        """Number of indexed vectors."""
-        return int(self.index.ntotal)
-
-    @property
-    def is_trained(self) -> bool:
-        """Whether vectors can be added."""
-        return bool(self.index.is_trained) and all(transform.is_trained for transform in self.chain)
+    def metric_type(self) -> int:
+        """What distances mean: METRIC_L2, for which Hamming distances stand in."""
+        return int(faiss.METRIC_L2)
 
     @property
     def verbose(self) -> bool:
@@ -100,17 +79,6 @@ class IndexBinaryPreTransform:
     @verbose.setter
     def verbose(self, value: bool) -> None:
         self.index.verbose = value
-
-    def encode(self, x: npt.ArrayLike) -> Codes:
-        """Return the codes that the binary index is given for vectors."""
-        vectors = self._checked(x)
-        last = self.chain[-1]
-        if len(self.chain) == 1 and isinstance(last, PRHTransform):
-            return last.encode(vectors)
-        codes = np.empty((len(vectors), self.index.code_size), dtype=np.uint8)
-        for part, block in self._before_last(vectors):
-            codes[part] = last.encode(block) if isinstance(last, PRHTransform) else packed_signs(last.apply(block))
-        return codes
 
     def train(self, x: npt.ArrayLike | Iterable[npt.ArrayLike], *, max_train_bytes: int = 1 << 30) -> None:
         """
@@ -168,7 +136,8 @@ class IndexBinaryPreTransform:
         x : array of shape (n, d)
         k : int
         params : faiss.SearchParameters, optional
-            Those of the binary index. An IDSelector (``sel``) also works with an IVF, where Faiss refuses it.
+            Those of the binary index, or faiss.SearchParametersPreTransform around them. An IDSelector (``sel``) also
+            works with an IVF, where Faiss refuses it. What the index does not follow is an error.
 
         Returns
         -------
@@ -177,7 +146,8 @@ class IndexBinaryPreTransform:
         I : ndarray of int64, shape (n, k)
             Ids; -1 where there are fewer than k results.
         """
-        return binary_search.search(self._keyed, self.encode(x), as_int(k, "k", 1), params)
+        params = parameters.of_binary_index(params)
+        return binary_search.search(self._keyed, self._query_codes(x), as_int(k, "k", 1), params)
 
     def range_search(
         self, x: npt.ArrayLike, radius: float, *, params: Any = None
@@ -187,7 +157,9 @@ class IndexBinaryPreTransform:
 
         Returns (limits, distances, ids) as Faiss's indexes do.
         """
-        return binary_search.range_search(self._keyed, self.encode(x), as_radius(radius, self.index.d), params)
+        params = parameters.of_binary_index(params)
+        codes = self._query_codes(x)
+        return binary_search.range_search(self._keyed, codes, as_radius(radius, self.index.d), params)
 
     def assign(self, x: npt.ArrayLike, k: int) -> Ids:
         """Return the ids of the k nearest codes."""
@@ -202,22 +174,32 @@ class IndexBinaryPreTransform:
     def _remove(self, selector: Any) -> int:
         return binary_ops.remove(self._keyed, selector)
 
-    def reconstruct(self, key: int) -> Codes:
-        """Return the code stored under an id."""
-        self._check_rows(int(key), 1)
-        code: Codes = self._keyed.reconstruct(int(key))
-        return code
+    def search_and_reconstruct(self, x: npt.ArrayLike, k: int, *, params: Any = None) -> tuple[Any, Ids, Floats]:
+        """Search, and return the vectors of the results as well, as `reconstruct` does: NaN where there is none."""
+        D, rows, codes = self._search_rows(x, k, params, self._vectors_from_codes)
+        found = rows >= 0
+        vectors = np.full((*rows.shape, self.d), np.nan, dtype=np.float32)
+        vectors[found] = self._decoded(rows[found], codes[found])
+        return D, self._ids_of(rows), vectors
 
-    def reconstruct_n(self, n0: int, ni: int) -> Codes:
-        """Return the codes of `ni` consecutive ids from `n0` on."""
-        self._check_rows(int(n0), int(ni))
-        codes: Codes = self._keyed.reconstruct_n(int(n0), int(ni))
-        return codes
-
-    def search_and_reconstruct(self, x: npt.ArrayLike, k: int, *, params: Any = None) -> tuple[Indices, Ids, Codes]:
+    def search_and_return_codes(self, x: npt.ArrayLike, k: int, *, params: Any = None) -> tuple[Any, Ids, Codes]:
         """Search, and return the codes of the results as well: zeros where there is none."""
-        D, rows, codes = binary_search.search_rows_and_codes(self._keyed, self.encode(x), as_int(k, "k", 1), params)
-        return D, binary_ops.ids_of_rows(binary_ops.without_id_map(self._keyed)[1], rows), codes
+        D, rows, codes = self._search_rows(x, k, params, True)
+        return D, self._ids_of(rows), codes
+
+    def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Any, Ids, Codes]:
+        """Return distances, rows and, if wanted, codes of the results."""
+        params = parameters.of_binary_index(params)
+        return binary_search.search_rows_and_codes(self._keyed, self._query_codes(x), as_int(k, "k", 1), params)
+
+    def _query_codes(self, x: npt.ArrayLike) -> Codes:
+        """Return the codes that are searched for."""
+        if self.metric_type == faiss.METRIC_INNER_PRODUCT and chain.is_affine(self.chain):
+            return chain.product_codes(chain.apply(self.chain, self._checked(x)), chain.offset(self.chain))
+        return self.encode(x)
+
+    def _ids_of(self, rows: Ids) -> Ids:
+        return binary_ops.ids_of_rows(binary_ops.without_id_map(self._keyed)[1], rows)
 
     def reset(self) -> None:
         """Remove all vectors; what was trained stays."""
@@ -256,42 +238,7 @@ class IndexBinaryPreTransform:
         with binary_ops.moving(self._keyed, other._keyed, add_id):
             pass
 
-    def _check_rows(self, first: int, count: int) -> None:
-        """Refuse ids that are not there where they are positions: Faiss's flat index does not look."""
-        rows_index, id_map = binary_ops.without_id_map(self._keyed)
-        is_position = id_map is None and binary_ops.storage_of(rows_index) is not None
-        if is_position and not 0 <= first <= first + count <= self.ntotal:
-            raise ValueError(f"no ids {first} to {first + count - 1} among {self.ntotal} vectors")
-
-    @property
-    def _keyed(self) -> Any:
-        """The binary index that knows the caller's ids."""
-        return self.index
-
-    def _checked(self, x: npt.ArrayLike) -> Vectors:
-        if not all(transform.is_trained for transform in self.chain):
-            raise RuntimeError("the transforms are not trained: call train(x) first")
-        return as_vectors(x, self.d, "vectors")
-
-    def _before_last(self, vectors: Vectors) -> Iterator[tuple[slice, Floats]]:
-        """Yield vectors, block by block, as all transforms but the last leave them, and which ones they are."""
-        first = 0
-        for block in float32_blocks(vectors):
-            bad = first_unusable_row(block)
-            if bad is not None:
-                raise unusable(block[bad], f"vector {first + bad}")
-            for transform in self.chain[:-1]:
-                block = transform.apply(block)
-            yield slice(first, first + len(block)), block
-            first += len(block)
-
     def _to_add(self, x: npt.ArrayLike) -> Codes:
         if not self.is_trained:
             raise RuntimeError("the index is not trained: call train(x) first")
         return self.encode(x)
-
-
-def _iterable(transforms: Any) -> Iterable[Any]:
-    if not isinstance(transforms, Iterable):
-        raise TypeError(f"transforms must be faiss.VectorTransform, not {type(transforms).__name__}")
-    return transforms

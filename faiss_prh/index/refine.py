@@ -6,12 +6,13 @@ from typing import Any
 
 import faiss
 import numpy as np
+import numpy.typing as npt
 
 from .._common import parts
 from .._common.arrays import as_float32, float32_blocks
 from .._common.types import Codes, Floats, Ids, Vectors
 from . import binary_search
-from .reranking import ReRanked
+from .reranking import K_FACTOR, ReRanked
 from .training import WayBack, way_back
 
 _DECODED_VALUES = 1 << 24
@@ -22,6 +23,8 @@ class IndexBinaryRefine(ReRanked):
     """
     A binary index behind transforms that re-ranks its results by a store of the vectors, as ``faiss.IndexRefine`` does.
 
+    `reconstruct` and its like return the stored vectors, and `reconstruct_code` and its like codes.
+
     Parameters
     ----------
     transforms : faiss.VectorTransform or iterable of them
@@ -30,14 +33,15 @@ class IndexBinaryRefine(ReRanked):
     refine_index : faiss.Index
         An empty index that stores vectors row by row: ``faiss.IndexFlatL2(d)``, a scalar quantizer, …
     k_factor : float, optional
-        The length of the shortlist, as a multiple of k.
+        The length of the shortlist, as a multiple of k: 10 by default, where Faiss has 1, which would rank nothing new.
+        ``docs/performance.md`` has the measurements.
 
     Examples
     --------
     >>> import faiss, numpy as np
     >>> from faiss_prh import IndexBinaryRefine, PRHTransform
     >>> x = np.random.default_rng(0).normal(size=(1000, 64)).astype("float32")
-    >>> index = IndexBinaryRefine(PRHTransform(64), faiss.IndexBinaryFlat(64), faiss.IndexFlatL2(64), k_factor=10)
+    >>> index = IndexBinaryRefine(PRHTransform(64), faiss.IndexBinaryFlat(64), faiss.IndexFlatL2(64))
     >>> index.train(x)
     >>> index.add(x)
     >>> D, I = index.search(x[:2], 3)
@@ -45,7 +49,9 @@ class IndexBinaryRefine(ReRanked):
     (dtype('float32'), array([0, 1]))
     """
 
-    def __init__(self, transforms: Any, index: Any, refine_index: Any, k_factor: float = 1.0) -> None:
+    _vectors_from_codes = False
+
+    def __init__(self, transforms: Any, index: Any, refine_index: Any, k_factor: float = K_FACTOR) -> None:
         super().__init__(transforms, index, refine_index, k_factor)
 
     def _check_fit(self, beside: Any) -> None:
@@ -63,6 +69,11 @@ class IndexBinaryRefine(ReRanked):
         return self._beside
 
     @property
+    def metric_type(self) -> int:
+        """What distances mean: the metric of the store."""
+        return int(self.refine_index.metric_type)
+
+    @property
     def is_trained(self) -> bool:
         """Whether vectors can be added."""
         return super().is_trained and bool(self.refine_index.is_trained)
@@ -74,6 +85,28 @@ class IndexBinaryRefine(ReRanked):
         super()._train(vectors)
         if not self.refine_index.is_trained:
             self.refine_index.train(as_float32(vectors))
+
+    def sa_code_size(self) -> int:
+        """Return how many bytes `sa_encode` makes of a vector: all that is kept of it but its id."""
+        return int(self.index.code_size + self.refine_index.sa_code_size())
+
+    def sa_encode(self, x: npt.ArrayLike) -> Codes:
+        """Return all that the index would keep of vectors, as bytes: the code, then what the store keeps."""
+        if not self.is_trained:
+            raise RuntimeError("the index is not trained: call train(x) first")
+        vectors = self._checked(x)
+        codes = self.encode(vectors)
+        return np.hstack([codes, self.refine_index.sa_encode(as_float32(vectors))])
+
+    def sa_decode(self, codes: npt.ArrayLike) -> Floats:
+        """Return the vectors that bytes from `sa_encode` stand for."""
+        stored = np.ascontiguousarray(self._checked_codes(codes)[:, self.index.code_size :])
+        vectors: Floats = self.refine_index.sa_decode(stored)
+        return vectors
+
+    def _decoded(self, rows: Ids, codes: Codes) -> Floats:
+        vectors: Floats = self.refine_index.reconstruct_batch(rows)
+        return vectors
 
     def _encoded(self, vectors: Vectors) -> tuple[Codes, Vectors]:
         return self.encode(vectors), vectors
@@ -92,7 +125,7 @@ class IndexBinaryRefine(ReRanked):
         self.refine_index.merge_from(beside)
 
     def _shortlist(self, vectors: Floats, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
-        signs = self.encode(vectors)
+        signs = self._query_codes(vectors)
         if with_codes:
             _, rows, codes = binary_search.search_rows_and_codes(self._keyed, signs, k, params)
         else:

@@ -12,7 +12,7 @@ from .._common.arrays import as_float32
 from .._common.interrupts import deferred_interrupts
 from .._common.numbers import as_float, as_int
 from .._common.types import Codes, Floats, Ids, Vectors
-from . import binary_ops, binary_search
+from . import binary_ops, parameters
 from .arguments import as_new_ids
 from .composites import with_ids
 from .pretransform import IndexBinaryPreTransform
@@ -25,6 +25,14 @@ _ROW_BY_ROW = (
     faiss.IndexBinaryHash,
     faiss.IndexBinaryMultiHash,
 )
+
+K_FACTOR = 10.0
+"""
+The length of shortlists that nobody has set, as a multiple of k.
+
+Faiss's own, 1, would rank nothing new. Beyond 10 RAsym gains almost nothing; RFlat does, but each doubling takes up to
+twice the time. The figures are in docs/performance.md.
+"""
 
 
 class ReRanked(IndexBinaryPreTransform):
@@ -152,29 +160,28 @@ class ReRanked(IndexBinaryPreTransform):
         x : array of shape (n, d)
         k : int
         params : faiss.SearchParameters, optional
-            Those of the binary index, or a faiss.IndexRefineSearchParameters around them.
+            Those of the binary index, or faiss.SearchParametersPreTransform around them. Around either may stand
+            faiss.IndexRefineSearchParameters, whose k_factor (1 if it was not given, as in Faiss) then holds.
 
         Returns
         -------
         D : ndarray of float32, shape (n, k)
-            Distances, the best first; where there are fewer than k results, the largest float, as in Faiss.
+            Distances, or with METRIC_INNER_PRODUCT similarities, the best first; where there are fewer than k
+            results, the largest float, or the least, as in Faiss.
         I : ndarray of int64, shape (n, k)
             Ids; -1 where there are fewer than k results.
         """
-        D, rows, _ = self._search_rows(x, k, params)
-        return D, binary_ops.ids_of_rows(binary_ops.without_id_map(self._keyed)[1], rows)
-
-    def search_and_reconstruct(  # type: ignore[override]
-        self, x: npt.ArrayLike, k: int, *, params: Any = None
-    ) -> tuple[Floats, Ids, Codes]:
-        """Search, and return the codes of the results as well: zeros where there is none."""
-        D, rows, codes = self._search_rows(x, k, params, with_codes=True)
-        return D, binary_ops.ids_of_rows(binary_ops.without_id_map(self._keyed)[1], rows), codes
+        D, rows, _ = self._search_rows(x, k, params, False)
+        return D, self._ids_of(rows)
 
     def range_search(
         self, x: npt.ArrayLike, radius: float, *, params: Any = None
     ) -> tuple[npt.NDArray[np.uint64], Floats, Ids]:
-        """Find all codes whose Hamming distance is less than `radius`, without ranking them again."""
+        """
+        Find all codes whose Hamming distance from the query's is less than `radius`, without ranking them again.
+
+        Whatever the metric, the radius and the distances that come back are Hamming distances.
+        """
         return super().range_search(x, radius, params=self._unwrapped(params)[1])
 
     def _remove(self, selector: Any) -> int:
@@ -207,19 +214,16 @@ class ReRanked(IndexBinaryPreTransform):
 
     def _unwrapped(self, params: Any) -> tuple[float, Any]:
         """Return the k_factor and the binary index's own parameters."""
-        if isinstance(params, faiss.IndexRefineSearchParameters):
-            return _as_factor(params.k_factor), binary_search.inner_params(params, "base_index_params")
-        return self.k_factor, params
+        k_factor, inside = parameters.of_reranking(params)
+        return self.k_factor if k_factor is None else _as_factor(k_factor), inside
 
-    def _search_rows(
-        self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool = False
-    ) -> tuple[Floats, Ids, Codes]:
+    def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
         k, (k_factor, params) = as_int(k, "k", 1), self._unwrapped(params)
         vectors = as_float32(self._checked(x))
         self._check_same_count()
         k_short = int(min(k * k_factor, max(1, self.ntotal)))
         distances, rows, codes = self._shortlist(vectors, k_short, params, with_codes)
-        largest_first = self._beside.metric_type == faiss.METRIC_INNER_PRODUCT
+        largest_first = self.metric_type == faiss.METRIC_INNER_PRODUCT
         sign = np.float32(-1 if largest_first else 1)
         keys = np.where(rows < 0, np.inf, sign * distances)
         best = np.argsort(keys, axis=1, kind="stable")[:, :k]

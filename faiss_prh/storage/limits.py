@@ -68,6 +68,7 @@ _FIELDS: Mapping[str, Check] = {
     "is_orthonormal": _flag,
     "is_trained": _flag,
     "k_factor": _number(1, LARGEST_FACTOR),
+    "least": _SINGLE,
     "low": _number(0, 3e38),
     "max_codes": _whole(0, (1 << 63) - 1),
     "max_level": _whole(-1, 100),
@@ -92,13 +93,14 @@ _FIELDS: Mapping[str, Check] = {
     "seed": _whole(0, (1 << 32) - 1),
     "step": _number(0, 100),
     "use_heap": _flag,
+    "width": _number(0, 3e38),
 }
 _LINEAR = ("d_in", "d_out", "have_bias", "is_orthonormal", "is_trained")
 _RERANKED = ("n_transforms", "k_factor", "own_id_map")
 KINDS: Mapping[str, tuple[str, ...]] = {
     "IndexBinaryPreTransform": ("n_transforms",),
     "IndexBinaryRefine": _RERANKED,
-    "IndexBinaryAsymmetric": (*_RERANKED, "has_scale", "low", "step", "reach"),
+    "IndexBinaryAsymmetric": (*_RERANKED, "metric", "has_scale", "low", "step", "reach", "least", "width"),
     "IndexBinaryFlat": ("d", "ntotal"),
     "IndexBinaryIVF": ("d", "nlist", "nprobe", "max_codes", "use_heap", "is_trained", "direct_map"),
     "IndexBinaryHNSW": ("d", "ntotal", "n_levels", "max_level", "entry_point", "efConstruction", "efSearch"),

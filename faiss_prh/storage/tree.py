@@ -9,7 +9,7 @@ from typing import Any
 import faiss
 
 from .._common.arrays import LARGEST_NORM
-from ..index.asymmetric import IndexBinaryAsymmetric, NormScale
+from ..index.asymmetric import IndexBinaryAsymmetric, Scales, bytes_beside
 from ..index.composites import Composite, put_together, taken_apart
 from ..index.pretransform import IndexBinaryPreTransform
 from ..index.refine import IndexBinaryRefine
@@ -48,9 +48,9 @@ def _write_ours(out: RecordWriter, index: IndexBinaryPreTransform) -> None:
         except ValueError as error:
             raise Flaw(str(error)) from None
     if isinstance(index, IndexBinaryAsymmetric):
-        scale = index._scale or NormScale(1.0, 0.0, 0.0)
+        scale = index._scale or Scales(1.0, 0.0, 0.0)
         _check_scale(scale)
-        fields |= {"has_scale": index._scale is not None, **scale._asdict()}
+        fields |= {"metric": index.metric_type, "has_scale": index._scale is not None, **scale._asdict()}
     out.record(type(index).__name__, **fields)
     for transform in index.chain:
         out.write(transform)
@@ -58,7 +58,7 @@ def _write_ours(out: RecordWriter, index: IndexBinaryPreTransform) -> None:
     if isinstance(index, IndexBinaryRefine):
         write_store(out, index.refine_index)
     elif isinstance(index, IndexBinaryAsymmetric) and index.ntotal:
-        out.array(faiss.rev_swig_ptr(index._beside.xb.data(), index.ntotal), "u1")
+        out.array(index._bytes_beside.ravel(), "u1")
 
 
 def _read_ours(source: RecordReader, kind: str, fields: Fields) -> Any:
@@ -69,19 +69,22 @@ def _read_ours(source: RecordReader, kind: str, fields: Fields) -> Any:
     if kind == "IndexBinaryRefine":
         store = source.read(STORES)
         return IndexBinaryRefine._restored(chain, keyed, store, fields["k_factor"], fields["own_id_map"])
-    norms = faiss.IndexBinaryFlat(8)
-    for block in source.rows(keyed.ntotal, 1):
-        norms.add(block)
-    index = IndexBinaryAsymmetric._restored(chain, keyed, norms, fields["k_factor"], fields["own_id_map"])
-    scale = NormScale(fields["low"], fields["step"], fields["reach"])
+    size = bytes_beside(fields["metric"])
+    beside = faiss.IndexBinaryFlat(8 * size)
+    for block in source.rows(keyed.ntotal, size):
+        beside.add(block)
+    index = IndexBinaryAsymmetric._restored(chain, keyed, beside, fields["k_factor"], fields["own_id_map"])
+    scale = Scales(*(fields[name] for name in Scales._fields))
     _check_scale(scale)
     index._scale = scale if fields["has_scale"] else None
     return index
 
 
-def _check_scale(scale: NormScale) -> None:
+def _check_scale(scale: Scales) -> None:
     if scale.low <= 0 or math.log(scale.low) + 255 * scale.step > math.log(2 * LARGEST_NORM):
         raise Flaw(f"{scale}, which stands for norms that cannot be")
+    if max(-scale.least, scale.least + 255 * scale.width) > 2 * LARGEST_NORM**2:
+        raise Flaw(f"{scale}, which stands for products that cannot be")
 
 
 def _write_float(out: RecordWriter, index: Any) -> None:

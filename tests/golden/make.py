@@ -21,6 +21,7 @@ DESCRIPTIONS = {
     "v2-ids-refine": "IDMap2,PRH,BIVF4,Refine(SQ8)",
     "v2-hash": "ITQ16,BHash2x6",
     "v2-stock": "IDMap2,PRH,IVF4,Flat,RFlat",
+    "v2-product": "PRH,BFlat,RAsym",
 }
 
 
@@ -30,7 +31,8 @@ def make_indexes() -> None:
     x = rng.normal(size=(100, 20)).astype("float32")
     xq = x[::20]
     for name, description in DESCRIPTIONS.items():
-        index = faiss_prh.index_factory(20, description)
+        metric = faiss.METRIC_INNER_PRODUCT if name == "v2-product" else faiss.METRIC_L2
+        index = faiss_prh.index_factory(20, description, metric)
         index.train(x)
         if "IDMap" in description:
             index.add_with_ids(x, np.arange(100) * 11)

@@ -1,0 +1,116 @@
+"""Search parameters: taken out of those around them, and refused where an index does not follow them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+import faiss
+
+from .binary_ops import selector_of_rows, without_id_map
+
+_FOLLOWED = {
+    faiss.SearchParameters: ("sel",),
+    faiss.SearchParametersIVF: ("sel", "nprobe", "max_codes", "quantizer_params"),
+    faiss.SearchParametersHNSW: ("sel", "efSearch", "check_relative_distance", "bounded_queue"),
+}
+"""The fields of parameters that are followed."""
+_TAKEN: dict[type, tuple[type, ...]] = {
+    faiss.IndexBinaryFlat: (faiss.SearchParameters,),
+    faiss.IndexBinaryIVF: (faiss.SearchParameters, faiss.SearchParametersIVF),
+    faiss.IndexBinaryHNSW: (faiss.SearchParameters, faiss.SearchParametersHNSW),
+    faiss.IndexBinaryHash: (),
+    faiss.IndexBinaryMultiHash: (),
+}
+"""What parameters each kind of index takes; any other kind takes plain ones."""
+
+
+def of_binary_index(params: Any) -> Any:
+    """
+    Return what SearchParametersPreTransform, one inside the other, have for the index behind the transforms.
+
+    Examples
+    --------
+    >>> import faiss
+    >>> inner = faiss.SearchParametersIVF(nprobe=3)
+    >>> of_binary_index(faiss.SearchParametersPreTransform(index_params=inner)) is inner
+    True
+    """
+    while isinstance(params, faiss.SearchParametersPreTransform):
+        _check_no_filter(params, "index_params")
+        params = inner_params(params, "index_params")
+    if isinstance(params, faiss.IndexRefineSearchParameters):
+        raise TypeError("IndexRefineSearchParameters must be the outermost parameters, of an index that re-ranks")
+    return params
+
+
+def of_reranking(params: Any) -> tuple[float | None, Any]:
+    """Return the k_factor, or None if the index's own holds, and the parameters of the binary index."""
+    if not isinstance(params, faiss.IndexRefineSearchParameters):
+        return None, of_binary_index(params)
+    _check_no_filter(params, "base_index_params")
+    return params.k_factor, of_binary_index(inner_params(params, "base_index_params"))
+
+
+def _check_no_filter(params: Any, inside: str) -> None:
+    if params.sel is not None:
+        raise ValueError(f"Faiss ignores the sel of {type(params).__name__}: it belongs into its {inside}")
+
+
+def inner_params(params: Any, name: str) -> Any:
+    """Return the parameters that are a field of others as what they are: Faiss shows plain SearchParameters."""
+    shown = getattr(params, name)
+    if shown is None:
+        return None
+    kept = [*getattr(params, "_sp_field_refs", {}).values(), *getattr(params, "referenced_objects", ())]
+    for one in kept:
+        if isinstance(one, faiss.SearchParameters) and int(one.this) == int(shown.this):
+            return one
+    kind = type(params).__name__
+    raise TypeError(f"Faiss {faiss.__version__} does not say what was assigned to {name}: write {kind}({name}=…)")
+
+
+def checked(index: Any, params: Any) -> Any:
+    """Return parameters, or raise an error if an index does not follow all that they say."""
+    if params is None:
+        return None
+    if not isinstance(params, faiss.SearchParameters):
+        raise TypeError(f"params must be faiss.SearchParameters, not {type(params).__name__}")
+    rows_index, _ = without_id_map(index)
+    if isinstance(rows_index, (faiss.IndexBinaryShards, faiss.IndexBinaryReplicas)):
+        for number in range(rows_index.count()):
+            checked(rows_index.at(number), params)
+        return params
+    kind: Any = type(params)
+    taken = _TAKEN.get(type(rows_index), (faiss.SearchParameters,))
+    if kind not in taken:
+        names = " or ".join(one.__name__ for one in taken) or "none"
+        raise TypeError(f"{type(rows_index).__name__} does not take {kind.__name__}: it takes {names}")
+    for name, default in _not_followed(kind).items():
+        if getattr(params, name) != default:
+            raise ValueError(f"{type(rows_index).__name__} does not follow {name} of {kind.__name__}")
+    return params
+
+
+def of_rows(params: Any, id_map: Any) -> Any:
+    """Return search parameters with their filter of ids as one of rows."""
+    if id_map is None or not is_filtered(params):
+        return params
+    kind = type(params)
+    fields = {name: getattr(params, name) for name in _FOLLOWED[kind] if hasattr(params, name)}
+    if fields.get("quantizer_params") is not None:
+        fields["quantizer_params"] = inner_params(params, "quantizer_params")
+    return kind(**{**fields, "sel": selector_of_rows(id_map, params.sel)})
+
+
+def is_filtered(params: Any) -> bool:
+    """Whether parameters have a filter."""
+    return params is not None and params.sel is not None
+
+
+@functools.cache
+def _not_followed(kind: Any) -> dict[str, Any]:
+    """Return the fields of parameters that no binary index reads, with their defaults."""
+    fields = [name for name, member in inspect.getmembers(kind) if isinstance(member, property)]
+    return {name: getattr(kind(), name) for name in fields if name not in (*_FOLLOWED[kind], "thisown")}
