@@ -359,7 +359,7 @@ def test_an_interrupted_removal_is_whole(description, after, monkeypatch):
         index.add_with_ids(X, np.arange(len(X)))
     else:
         index.add(X)
-    for name in ("_ids_in_list", "selected", "_set_ids", "ids_of_rows"):
+    for name in ("ids_in_list", "selected", "_set_ids", "ids_of_rows"):
         monkeypatch.setattr(binary_ops, name, Interrupting(getattr(binary_ops, name), after))
     with contextlib.suppress(KeyboardInterrupt):
         index.remove_ids(np.arange(0, len(X), 2))

@@ -68,16 +68,14 @@ class ReRanked(IndexBinaryPreTransform):
 
     def check_rows(self) -> None:
         """Raise an error unless the binary index and what is beside it have the same rows."""
-        self._check_same_count()
+        if self._keyed.ntotal != self._beside.ntotal:
+            raise self._unequal()
         if not binary_ops.has_all_rows(binary_ops.without_id_map(self._keyed)[0]):
             raise ValueError("the binary index has ids that are not the rows of what ranks its results again")
 
-    def _check_same_count(self) -> None:
-        if self._keyed.ntotal != self._beside.ntotal:
-            raise ValueError(
-                f"the binary index has {self._keyed.ntotal} vectors, but what ranks its results again has "
-                f"{self._beside.ntotal}"
-            )
+    def _unequal(self) -> ValueError:
+        n, n_beside = self._keyed.ntotal, self._beside.ntotal
+        return ValueError(f"the binary index has {n} vectors, but what ranks its results again has {n_beside}")
 
     def _check_fit(self, beside: Any) -> None:
         """Raise an error if `beside` cannot rank what the binary index finds."""
@@ -220,7 +218,8 @@ class ReRanked(IndexBinaryPreTransform):
     def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
         k, (k_factor, params) = as_int(k, "k", 1), self._unwrapped(params)
         vectors = as_float32(self._checked(x))
-        self._check_same_count()
+        if self._keyed.ntotal > self._beside.ntotal:  # fewer, while another thread adds or removes
+            raise self._unequal()
         k_short = int(min(k * k_factor, max(1, self.ntotal)))
         distances, rows, codes = self._shortlist(vectors, k_short, params, with_codes)
         largest_first = self.metric_type == faiss.METRIC_INNER_PRODUCT
