@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-_MAGIC = b"PRHINDEX"
+MAGIC = b"PRHINDEX"
 _VERSION = 2
 _HEADER = struct.Struct("<8sH")
 _CHUNK = struct.Struct("<II")
@@ -36,7 +36,7 @@ class ChunkWriter:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._buffer = bytearray()
-        header = _HEADER.pack(_MAGIC, _VERSION)
+        header = _HEADER.pack(MAGIC, _VERSION)
         self._checksum = zlib.crc32(header)
         _write_all(file, header)
 
@@ -65,7 +65,7 @@ class ChunkReader:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         header = _read_up_to(file, _HEADER.size)
-        if len(header) < _HEADER.size or not header.startswith(_MAGIC):
+        if len(header) < _HEADER.size or not header.startswith(MAGIC):
             raise IndexFileError(f"this is not an index file of faiss-prh{_hint(header)}")
         _, version = _HEADER.unpack(header)
         if version != _VERSION:
