@@ -1,0 +1,26 @@
+"""Made-up texts, and vectors for them: in the recipes this stands for your texts and your model."""
+
+import itertools
+import zlib
+
+import numpy as np
+
+D = 128
+COLOURS = "black blue brown green grey orange red white yellow".split()
+ANIMALS = "bear cat crow dog fox frog goat hare horse mouse owl wolf".split()
+VERBS = "drinks eats hides jumps plays rests runs sings sleeps waits".split()
+PLACES = "barn field forest garden house river snow".split()
+
+
+def texts(n):
+    """Return n different sentences of four words, and their places."""
+    sentences = list(itertools.product(COLOURS, ANIMALS, VERBS, PLACES))
+    chosen = np.random.default_rng(0).permutation(len(sentences))[:n]
+    return [" ".join(sentences[i]) for i in chosen], [sentences[i][-1] for i in chosen]
+
+
+def embed(sentences):
+    """Return a vector of length 1 for each sentence: the sum of those of its words, which are random but fixed."""
+    words = [[np.random.default_rng(zlib.crc32(word.encode())).normal(size=D) for word in s.split()] for s in sentences]
+    vectors = np.array([np.sum(vectors, axis=0) for vectors in words])
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype("float32")
