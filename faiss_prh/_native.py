@@ -8,7 +8,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Callable
-from ctypes import c_char_p, c_int, c_int64, c_void_p
+from ctypes import c_bool, c_char_p, c_int, c_int64, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("use_simd_level", c_char_p, [c_char_p]),
         ("active_simd_level", c_char_p, []),
         ("set_thread_source", None, [pointer]),
-        ("transform_new", pointer, [c_int, c_int, TrainCallback]),
+        ("transform_new", pointer, [c_int, c_int, c_bool, TrainCallback]),
         ("transform_set", c_char_p, [pointer, c_int, c_int, *[pointer] * 6]),
         ("transform_encode", c_int64, [pointer, c_int64, *[pointer] * 3]),
         ("last_failure", c_char_p, []),
@@ -99,9 +99,9 @@ def _follow_faiss_threads() -> None:
     _library.prh_set_thread_source(ctypes.cast(source, c_void_p))
 
 
-def new_transform(d_in: int, d_out: int, train: Any) -> Any:
+def new_transform(d_in: int, d_out: int, is_linear: bool, train: Any) -> Any:
     """Return Faiss's proxy, which owns it, of a new native transform that calls back `train`."""
-    address = _library.prh_transform_new(d_in, d_out, train)
+    address = _library.prh_transform_new(d_in, d_out, is_linear, train)
     if address is None:
         raise MemoryError("no memory for a transform")
     # Faiss's Python module makes a proxy of whatever address stands in a vector of transforms.
@@ -198,11 +198,12 @@ def _check_version(native: str) -> None:
         raise ImportError(f"the native library is of version {native}, the package of {installed}: install it again")
 
 
-def _check_faiss_layout(probe: Callable[[Any], Any]) -> None:
+def _check_faiss_layout(probe: Callable[[bool, Any], Any]) -> None:
     """
-    Send a vector through Faiss's Python proxy, its C++ and back, and compare.
+    Send a vector through Faiss's Python proxy, its C++ and back, and compare. Then look at the fields of the matrix.
 
-    `probe` is given what a transform calls to train, and returns Faiss's proxy of one from 2 dimensions to 2.
+    `probe` is told whether the transform is to be linear and what it calls to train, and returns Faiss's proxy of one
+    from 2 dimensions to 2.
 
     Faiss promises no stable layout of its classes; a Faiss with another one must not get to run this code.
     """
@@ -213,27 +214,35 @@ def _check_faiss_layout(probe: Callable[[Any], Any]) -> None:
         trained_with.append(n)
         ctypes.memset(failure, 0, 1)
 
-    transform = probe(note)
     try:
-        seen = (transform.d_in, transform.d_out, transform.is_trained)
-        if seen != (2, 2, False):
-            raise ValueError(f"d_in, d_out, is_trained read as {seen}")
-        quarter_turn = (np.array([1]), np.array([0], "i4"), np.array([1], "i4"), np.array([np.pi / 2], "f4"))
-        set_rotation(int(transform.this), 2, *quarter_turn, np.array([1, 2], "f4"), np.arange(2, dtype="i4"))
-        x = np.array([[4, 6]], dtype=np.float32)
-        transform.train(x)
-        if trained_with != [1]:
-            raise ValueError("train did not reach the transform")
-        y = transform.apply(x)
-        if not (transform.is_trained and np.allclose(y, [[-4, 3]])):
-            raise ValueError(f"apply gave {y}")
-        if not np.allclose(transform.reverse_transform(y), x):
-            raise ValueError("reverse_transform did not give the vector back")
-        transform.check_identical(transform)
+        for is_linear in (False, True):
+            transform = probe(is_linear, note)
+            seen = (transform.d_in, transform.d_out, transform.is_trained)
+            if seen != (2, 2, False):
+                raise ValueError(f"d_in, d_out, is_trained read as {seen}")
+            quarter_turn = (np.array([1]), np.array([0], "i4"), np.array([1], "i4"), np.array([np.pi / 2], "f4"))
+            set_rotation(int(transform.this), 2, *quarter_turn, np.array([1, 2], "f4"), np.arange(2, dtype="i4"))
+            x = np.array([[4, 6]], dtype=np.float32)
+            transform.train(x)
+            if trained_with.pop() != 1:
+                raise ValueError("train did not reach the transform")
+            y = transform.apply(x)
+            if not (transform.is_trained and np.allclose(y, [[-4, 3]])):
+                raise ValueError(f"apply gave {y}")
+            if not np.allclose(transform.reverse_transform(y), x):
+                raise ValueError("reverse_transform did not give the vector back")
+            transform.check_identical(transform)
+            known = faiss.downcast_VectorTransform(transform)
+            if isinstance(known, faiss.LinearTransform) != is_linear:
+                raise ValueError(f"it is taken for a {type(known).__name__}")
+        flags = (known.have_bias, known.is_orthonormal, known.verbose)
+        A, b = faiss.vector_to_array(known.A), faiss.vector_to_array(known.b)
+        if flags != (True, True, False) or not np.allclose(A, [0, -1, 1, 0], atol=1e-6) or not np.allclose(b, [2, -1]):
+            raise ValueError(f"have_bias, is_orthonormal, verbose read as {flags}, A as {A}, b as {b}")
     except Exception as error:
         raise ImportError(
-            f"faiss-prh does not fit this Faiss ({faiss.__version__}): its VectorTransform has another layout "
-            f"than that of faiss-cpu 1.8 to 1.15 ({error})"
+            f"faiss-prh does not fit this Faiss ({faiss.__version__}): its VectorTransform or LinearTransform has "
+            f"another layout than that of faiss-cpu 1.8 to 1.15 ({error})"
         ) from error
 
 
@@ -244,4 +253,4 @@ if os.environ.get("FAISS_PRH_SIMD"):
     except ValueError as error:
         raise ImportError(f"FAISS_PRH_SIMD: {error}") from None
 _follow_faiss_threads()
-_check_faiss_layout(lambda train: new_transform(2, 2, train))
+_check_faiss_layout(lambda is_linear, train: new_transform(2, 2, is_linear, train))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from . import _native
 from ._common.arrays import as_vectors, first_unusable_row, float32_blocks, unusable
 from ._common.locks import ForkSafeLock
-from ._common.numbers import bytes_of
+from ._common.numbers import as_int, bytes_of
 from ._common.types import AnyArray, Codes, Doubles, Floats, Indices, Vectors
 from .learning import model_bytes
 from .learning.model import Description, Model
@@ -27,6 +27,8 @@ Output = TypeVar("Output", Floats, Codes)
 _REVERSED = np.packbits(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1), axis=1, bitorder="little")[:, 0]
 _TUNED = 256
 """Most dimensions for which tuning at full dimension was worth its time."""
+_DENSE_BYTES = 64 << 20
+"""The size of the dense matrix up to which a transform keeps one: that of 4096 dimensions."""
 
 
 class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
@@ -34,8 +36,12 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     A rotation learned as layers of disjoint 2-D rotations (Pairwise Rotation Hashing), for Faiss.
 
     It is a ``faiss.VectorTransform``: ``faiss.IndexPreTransform(prh, index)`` runs it in C++, and calls it back to
-    train. The signs of its outputs are binary codes (`encode`) for Faiss's binary indexes. The mean of the training
-    vectors is subtracted first.
+    train. The signs of its outputs are binary codes (`encode`) for Faiss's binary indexes.
+
+    Up to a size, Faiss also takes it for a ``faiss.LinearTransform``: beside the rotations it keeps the matrix and the
+    bias that they amount to. So ``faiss.write_index``, ``faiss.clone_index`` and pickle work on indexes with it inside;
+    what they make is dense, gives the same results but for rounding, and needs no faiss-prh. `faiss_prh.write_index`
+    and `faiss_prh.clone_index` keep the rotations.
 
     Parameters
     ----------
@@ -61,6 +67,12 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         and makes encoding no slower. By default it is done for fewer bits than dimensions, and up to 256 dimensions,
         unless `n_iso`, `n_pca` or `tilt` is given, which asks for the paper's PRH. It is not available for more bits
         than dimensions.
+    center : bool, optional
+        Whether the mean of the training vectors is subtracted first. Without it, a transform that keeps all dimensions
+        preserves inner products as well as distances; signs are better balanced with it.
+    max_dense_bytes : int, optional
+        The size of the matrix, 4 · d · d_out bytes, up to which it is kept for Faiss. Beyond it, this is a plain
+        ``faiss.VectorTransform``, which Faiss can neither write nor clone. Files do not hold it.
 
     Attributes
     ----------
@@ -111,6 +123,8 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         tilt: float = 0.0,
         seed: int = 1234,
         tune: bool | None = None,
+        center: bool = True,
+        max_dense_bytes: int = _DENSE_BYTES,
     ) -> None:
         d = checked_dimension(d)
         d_out = d if d_out is None else checked_dimension(d_out, "d_out")
@@ -125,17 +139,27 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
             tilt,
             seed,
             tune,
+            center,
         )
+        self.max_dense_bytes = as_int(max_dense_bytes, "max_dense_bytes", 0)
         self._model = None
         self._gathered = None
+        is_linear = 4 * d * d_out <= self.max_dense_bytes
         # Adopting the proxy's pointer makes this object the transform's owner, in Faiss's own bookkeeping.
-        self.this = _native.new_transform(d, d_out, _train_callback).this
+        self.this = _native.new_transform(d, d_out, is_linear, _train_callback).this
         _transforms[int(self.this)] = self
 
     @classmethod
-    def random(cls, d: int, *, seed: int = 1234) -> PRHTransform:
+    def random(cls, d: int, d_out: int | None = None, *, seed: int = 1234) -> PRHTransform:
         """
-        Return a transform that needs no training: ⌈log2 d⌉ layers of random pairs and angles, no centring.
+        Return a transform that needs no training: layers of random pairs and angles, no centring.
+
+        Parameters
+        ----------
+        d, d_out : int
+            As in the constructor. There are ⌈log2 max(d, d_out)⌉ layers.
+        seed : int, optional
+            Seed of the pairs and angles.
 
         Examples
         --------
@@ -143,9 +167,10 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         >>> PRHTransform.random(100, seed=7).is_trained
         True
         """
-        transform = cls(d, seed=seed)
-        rotation, mean = PairwiseRotation.random(d, layers_for(d), seed), np.zeros(d, dtype=np.float32)
-        transform._set(Model(rotation, mean, np.arange(d, dtype=np.int32)))
+        transform = cls(d, d_out, seed=seed)
+        n = max(transform.d_in, transform.d_out)
+        rotation, mean = PairwiseRotation.random(n, layers_for(n), seed), np.zeros(d, dtype=np.float32)
+        transform._set(Model(rotation, mean, np.arange(transform.d_out, dtype=np.int32)))
         return transform
 
     @property
@@ -396,10 +421,14 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         return model_bytes.dumps(self.d_in, self.d_out, self.parameters, self._known)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> PRHTransform:
-        """Return the transform that `to_bytes` wrote. Bytes that it did not write are a ValueError."""
+    def from_bytes(cls, data: bytes, max_dense_bytes: int = _DENSE_BYTES) -> PRHTransform:
+        """
+        Return the transform that `to_bytes` wrote. Bytes that it did not write are a ValueError.
+
+        `max_dense_bytes` is that of the constructor.
+        """
         d_in, d_out, parameters, model = model_bytes.loads(data)
-        transform = cls(d_in, d_out)
+        transform = cls(d_in, d_out, max_dense_bytes=max_dense_bytes)
         transform.parameters = parameters
         if model:
             try:
@@ -409,7 +438,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         return transform
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).from_bytes, (self.to_bytes(),), (self._gathered,)
+        return type(self).from_bytes, (self.to_bytes(), self.max_dense_bytes), (self._gathered,)
 
     def __setstate__(self, state: tuple[Gathered | None]) -> None:
         (self._gathered,) = state
@@ -419,7 +448,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         state = "trained" if self.is_trained else "untrained"
         size = f"{self.d_in}" if self.d_in == self.d_out else f"{self.d_in}, {self.d_out}"
         layers = f"n_iso={p.n_iso}, n_pca={p.n_pca}, tilt={p.tilt:g}"
-        return f"<PRHTransform({size}, {layers}, seed={p.seed}, tune={p.tune}), {state}>"
+        return f"<PRHTransform({size}, {layers}, seed={p.seed}, tune={p.tune}, center={p.center}), {state}>"
 
     def _set(self, model: Model) -> None:
         """Become what was learned."""

@@ -309,7 +309,7 @@ def test_refining_does_not_depend_on_the_number_of_threads(thread_count):
 
 
 def kept_variance(moments, x, d_out):
-    parameters = learning.Parameters(n_iso=0, n_pca=0, tilt=0.0, seed=0, tune=False)
+    parameters = learning.Parameters(n_iso=0, n_pca=0, tilt=0.0, seed=0, tune=False, center=True)
     rotation, kept = learning.learn(moments, parameters, d_out)
     y = (x - x.mean(axis=0)) @ rotation.to_dense()[kept].T
     return y.var(axis=0).sum()

@@ -30,7 +30,7 @@ def covariance(x):
 
 
 def learned(x, kind="sample", **parameters):
-    defaults = {"n_iso": layers_for(x.shape[1]), "n_pca": 0, "tilt": 0.0, "seed": 0, "tune": False}
+    defaults = {"n_iso": layers_for(x.shape[1]), "n_pca": 0, "tilt": 0.0, "seed": 0, "tune": False, "center": True}
     return learn(MOMENTS[kind](x), Parameters(**(defaults | parameters)))[0]
 
 
@@ -181,7 +181,7 @@ def test_both_moments_make_ill_conditioned_samples_as_isotropic(x):
     ],
 )
 def test_bad_parameters(name, value, error):
-    good = {"n_iso": 3, "n_pca": 3, "tilt": 0.0, "seed": 0, "tune": False}
+    good = {"n_iso": 3, "n_pca": 3, "tilt": 0.0, "seed": 0, "tune": False, "center": True}
     with pytest.raises(error, match=name):
         Parameters(**(good | {name: value}))
 

@@ -106,7 +106,9 @@ class Doctored:
 )
 def test_a_faiss_of_another_layout_is_refused(wrong):
     with pytest.raises(ImportError, match=f"does not fit this Faiss .{faiss.__version__}.*another layout"):
-        _native._check_faiss_layout(lambda train: Doctored(_native.new_transform(2, 2, train), **wrong))
+        _native._check_faiss_layout(
+            lambda is_linear, train: Doctored(_native.new_transform(2, 2, is_linear, train), **wrong)
+        )
 
 
 @pytest.mark.parametrize(
@@ -131,7 +133,7 @@ def test_another_versions_library_is_refused():
 
 
 def test_native_errors_become_exceptions():
-    untrained = _native.new_transform(3, 3, _native.TrainCallback())
+    untrained = _native.new_transform(3, 3, False, _native.TrainCallback())
     x = np.zeros((1, 3), np.float32)
     with pytest.raises(RuntimeError, match="not trained"):
         _native.apply(int(untrained.this), x, x.copy())

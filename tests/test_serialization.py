@@ -102,7 +102,8 @@ def test_foreign_bytes_are_refused(data):
 
 FIELD = {
     "version": (8, "<H"), "trained": (10, "<H"), "d": (12, "<I"), "d_out": (16, "<I"), "n_iso": (20, "<I"),
-    "n_pca": (24, "<I"), "seed": (28, "<Q"), "tilt": (36, "<d"), "tune": (44, "<H"), "n_layers": (46, "<I"),
+    "n_pca": (24, "<I"), "seed": (28, "<Q"), "tilt": (36, "<d"), "tune": (44, "<B"),
+    "uncentred": (45, "<B"), "n_layers": (46, "<I"),
 }  # fmt: skip
 
 
@@ -110,7 +111,8 @@ FIELD = {
     ("field", "value", "message"),
     [
         ("version", 2, "format version 2; this release reads version 3"),
-        ("tune", 2, "tune = 2"),
+        ("tune", 2, r"flags 1, \[2, 0\]"),
+        ("uncentred", 2, r"flags 1, \[0, 2\]"),
         ("trained", 2, "damaged"),
         ("trained", 0, "untrained"),
         ("d", 0, "damaged"),

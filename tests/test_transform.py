@@ -378,7 +378,10 @@ def test_masked_arrays_are_refused():
 
 
 def test_repr():
-    assert repr(PRHTransform(16)) == "<PRHTransform(16, n_iso=4, n_pca=4, tilt=0, seed=1234, tune=True), untrained>"
+    assert (
+        repr(PRHTransform(16))
+        == "<PRHTransform(16, n_iso=4, n_pca=4, tilt=0, seed=1234, tune=True, center=True), untrained>"
+    )
 
 
 @pytest.mark.parametrize(("m", "d"), [(3000, 2000), (300_000, 32)])

@@ -17,6 +17,7 @@ from .limits import METRICS
 from .pretransform import IndexBinaryPreTransform
 from .refine import IndexBinaryRefine
 
+_RANDOM = re.compile(r"SRR(\d+)?", re.ASCII)
 _PRH = re.compile(r"PRH(?P<bits>\d+)?(\((?P<n_iso>\d+)(,(?P<n_pca>\d+)(,(?P<tilt>\d*\.?\d+))?)?\))?", re.ASCII)
 _REDUCTION = re.compile(r"(?:PCAW?R?|ITQ)(\d+)")
 _BINARY = re.compile(
@@ -39,11 +40,13 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
     description : str
         A binary index (``BFlat``, ``BIVF1024``, …) behind transforms makes an `IndexBinaryPreTransform`, and a float
         index behind PRH a ``faiss.IndexPreTransform``. Any other string is passed to Faiss as it is. ``PRH64`` makes
-        64 bits; numbers in parentheses ask for the paper's PRH, which is not tuned. At the end of the string,
+        64 bits; numbers in parentheses ask for the paper's PRH, which is not tuned. ``SRR`` or ``SRR64`` is a random
+        rotation of the same kind (`PRHTransform.random`), which needs no training. At the end of the string,
         ``RFlat`` and ``Refine(…)`` re-rank the results by a store of the vectors (`IndexBinaryRefine`), and ``RAsym``
         re-ranks them by the codes and one more byte per vector (`IndexBinaryAsymmetric`).
     metric : int, optional
-        The metric of a float index, or of the store that re-ranks a binary one, whose own distances are Hamming.
+        The metric of a float index, or of the store that re-ranks a binary one, whose own distances are Hamming. In
+        front of a float index with METRIC_INNER_PRODUCT, PRH does not subtract the mean (``center=False``).
 
     Examples
     --------
@@ -68,9 +71,12 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
             )
         return _with_id_map(_binary_index(d, described.core), described.id_map)
     chain: list[Any] = []
+    center = (
+        described.is_binary or metric != faiss.METRIC_INNER_PRODUCT
+    )  # which float indexes do not compute about a mean
     for part in described.transforms:
         d_in = chain[-1].d_out if chain else d
-        chain.append(_prh(d_in, part) if is_prh(part) else _faiss_transform(d_in, part))
+        chain.append(_prh(d_in, part, center) if is_prh(part) else _faiss_transform(d_in, part))
     if described.is_binary:
         inside = _with_id_map(_binary_index(8 * bytes_of(chain[-1].d_out), described.core), described.id_map)
         return _behind_transforms(chain, inside, described.rerank, metric)
@@ -97,14 +103,17 @@ def _behind_transforms(chain: list[Any], index: Any, rerank: str, metric: int) -
         raise ValueError(f"Refine(…) after a binary index: {error}") from None
 
 
-def _prh(d: int, part: str) -> PRHTransform:
+def _prh(d: int, part: str, center: bool) -> PRHTransform:
+    random = _RANDOM.fullmatch(part)
+    if random:
+        return PRHTransform.random(d, int(random[1] or d))
     match = _PRH.fullmatch(part)
     if not match:
         raise ValueError(
             f"{part!r}: PRH is written PRH or PRH<bits>, then (n_iso), (n_iso,n_pca) or (n_iso,n_pca,tilt)"
         )
     given: dict[str, Any] = {name: int(match[name]) for name in ("n_iso", "n_pca") if match[name]}
-    return PRHTransform(d, int(match["bits"] or d), tilt=float(match["tilt"] or 0), **given)
+    return PRHTransform(d, int(match["bits"] or d), tilt=float(match["tilt"] or 0), center=center, **given)
 
 
 def _faiss_transform(d: int, part: str) -> Any:

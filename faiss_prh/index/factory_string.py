@@ -9,6 +9,7 @@ import faiss
 import numpy as np
 from faiss.contrib.factory_tools import reverse_index_factory
 
+from ..learning.parameters import layers_for
 from ..transform import PRHTransform
 from .asymmetric import IndexBinaryAsymmetric
 from .parts_of import nested, transforms_of
@@ -51,7 +52,9 @@ def _transform(transform: Any) -> str:
     name, d_out = type(transform).__name__, transform.d_out
     if isinstance(transform, PRHTransform):
         p, size = transform.parameters, "" if d_out == transform.d_in else str(d_out)
-        is_default = p == replace(PRHTransform(transform.d_in, d_out).parameters, seed=p.seed)
+        if _is_random(transform):
+            return f"SRR{size}"
+        is_default = p == replace(PRHTransform(transform.d_in, d_out).parameters, seed=p.seed, center=p.center)
         return f"PRH{size}" if is_default else f"PRH{size}({p.n_iso},{p.n_pca},{p.tilt:g})"
     if name == "PCAMatrix":
         return f"PCA{'W' if transform.eigen_power else ''}{'R' if transform.random_rotation else ''}{d_out}"
@@ -65,6 +68,16 @@ def _transform(transform: Any) -> str:
         return f"Pad{d_out}"
     short = {"ITQTransform": "ITQ", "RandomRotationMatrix": "RR"}
     return f"{short.get(name, name)}{d_out}"
+
+
+def _is_random(transform: PRHTransform) -> bool:
+    """Whether a PRHTransform is what `PRHTransform.random` makes."""
+    if transform.rotation is None or len(transform.rotation.layers) != layers_for(transform.rotation.d):
+        return False
+    return (
+        transform.rotation
+        == PRHTransform.random(transform.d_in, transform.d_out, seed=transform.parameters.seed).rotation
+    )
 
 
 def _is_padding(transform: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from .limits import MOST_LISTS
 
+_PRH = re.compile(r"PRH.*|SRR\d*")
 _FAISS_TRANSFORM = re.compile(r"PCAW?R?\d+|L2[nN]orm|RR\d*|HR\d*|ITQ\d*|OPQ\d+(_\d+)?|Pad\d+")
 _LISTS = re.compile(r"(?<![A-Z])B?IVF(\d+)([kM]?)")
 _PRODUCTS_OF_LISTS = re.compile(r"IMI(\d+)x(\d+)")
@@ -58,8 +59,8 @@ def parsed(description: str) -> Described:
 
 
 def is_prh(part: str) -> bool:
-    """Whether a part of a string means a PRHTransform."""
-    return part.startswith("PRH")
+    """Whether a part of a string means a PRHTransform: a learned one (PRH) or a random one (SRR)."""
+    return bool(_PRH.fullmatch(part))
 
 
 def list_counts(description: str) -> list[int]:

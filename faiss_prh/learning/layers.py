@@ -162,7 +162,7 @@ def learn(moments: Moments, parameters: Parameters, d_out: int | None = None) ->
     >>> from faiss_prh.learning.moments import CovarianceMoments
     >>> moments = CovarianceMoments(4)
     >>> moments.update(np.random.default_rng(0).normal(size=(100, 4)) * [1, 2, 3, 4])
-    >>> rotation, kept = learn(moments, Parameters(n_iso=2, n_pca=0, tilt=0.0, seed=0, tune=False))
+    >>> rotation, kept = learn(moments, Parameters(n_iso=2, n_pca=0, tilt=0.0, seed=0, tune=False, center=True))
     >>> variances = moments.variances()
     >>> bool(np.ptp(variances) < 1e-6 * variances.max())
     True

@@ -20,16 +20,16 @@ from .parameters import Parameters
 
 MAGIC = b"FAISSPRH"
 VERSION = 3
-# magic, version, trained, d_in, d_out, n_iso, n_pca, seed, tilt, tune, number of layers
-_HEADER = struct.Struct("<8sHHIIIIQdHI")
+# magic, version, trained, d_in, d_out, n_iso, n_pca, seed, tilt, tune, not centred, number of layers
+_HEADER = struct.Struct("<8sHHIIIIQdBBI")
 _CHECKSUM = struct.Struct("<I")
 
 
 def dumps(d_in: int, d_out: int, parameters: Parameters, model: Model | None) -> bytes:
     """Return a transform as bytes."""
     p, layers = parameters, model.rotation.layers if model else ()
-    header = (MAGIC, VERSION, bool(model), d_in, d_out, p.n_iso, p.n_pca, p.seed, p.tilt, p.tune, len(layers))
-    parts = [_HEADER.pack(*header)]
+    sizes, flags = (d_in, d_out, p.n_iso, p.n_pca), (p.tune, not p.center)
+    parts = [_HEADER.pack(MAGIC, VERSION, bool(model), *sizes, p.seed, p.tilt, *flags, len(layers))]
     if model:
         dimension = _dimension_dtype(model.rotation.d)
         arrays = [np.array([len(layer.theta) for layer in layers], "<u4")]
@@ -58,14 +58,14 @@ def loads(data: bytes) -> tuple[int, int, Parameters, Model | None]:
     if zlib.crc32(content) != checksum:
         raise ValueError("a damaged PRHTransform: its checksum does not match")
     # A checksum is no proof of good intentions: everything is checked as if there were none.
-    _, _, trained, d_in, d_out, n_iso, n_pca, seed, tilt, tune, n_layers = _HEADER.unpack_from(content)
+    _, _, trained, d_in, d_out, n_iso, n_pca, seed, tilt, *flags, n_layers = _HEADER.unpack_from(content)
     is_possible = 1 <= d_in <= MAX_DIMENSIONS and 1 <= d_out <= MAX_DIMENSIONS and n_layers <= MAX_LAYERS
-    if not is_possible or trained not in (0, 1) or tune not in (0, 1):
+    if not is_possible or not {trained, *flags} <= {0, 1}:
         raise ValueError(
-            f"a damaged PRHTransform: from {d_in} to {d_out} dimensions, {n_layers} layers, "
-            f"trained = {trained}, tune = {tune}"
+            f"a damaged PRHTransform: from {d_in} to {d_out} dimensions, {n_layers} layers, flags {trained}, {flags}"
         )
-    parameters = Parameters(n_iso, n_pca, tilt, seed, bool(tune))
+    tune, is_uncentred = map(bool, flags)
+    parameters = Parameters(n_iso, n_pca, tilt, seed, tune, not is_uncentred)
     reader = _Reader(content, _HEADER.size)
     model = _read_model(reader, d_in, d_out, n_layers) if trained else None
     if not trained and n_layers:

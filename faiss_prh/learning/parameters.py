@@ -30,6 +30,8 @@ class Parameters:
         Seed of the random pairs.
     tune : bool
         Whether the angles of all those layers are then learned together from neighbours in the sample.
+    center : bool
+        Whether the mean of the training vectors is subtracted first.
     """
 
     n_iso: int
@@ -37,6 +39,7 @@ class Parameters:
     tilt: float
     seed: int
     tune: bool
+    center: bool
 
     def __post_init__(self) -> None:
         for name, most in (("n_iso", MOST_CHOSEN_LAYERS), ("n_pca", MOST_CHOSEN_LAYERS), ("seed", 2**63 - 1)):
@@ -49,9 +52,11 @@ class Parameters:
         if not 0 <= self.tilt <= 1:
             raise ValueError(f"tilt must be from 0 (isotropic) to 1 (principal axes), not {self.tilt}")
         object.__setattr__(self, "tilt", float(self.tilt))
-        if not isinstance(self.tune, (bool, np.bool_)):
-            raise TypeError(f"tune must be True or False, not {self.tune!r}")
-        object.__setattr__(self, "tune", bool(self.tune))
+        for name in ("tune", "center"):
+            value = getattr(self, name)
+            if not isinstance(value, (bool, np.bool_)):
+                raise TypeError(f"{name} must be True or False, not {value!r}")
+            object.__setattr__(self, name, bool(value))
 
 
 def layers_for(d: int) -> int:

@@ -88,7 +88,9 @@ def _empty_sample(d: int, d_out: int, parameters: Parameters) -> DistinctSample:
 
 
 def _learn(moments: Moments, sample: Sample, d: int, d_out: int, parameters: Parameters) -> Model:
-    mean, total = moments.mean.astype(np.float32), float(moments.variances().sum())
+    # Rotations are learned about the mean in any case: what all vectors have in common ranks none of them.
+    centre = moments.mean if parameters.center else np.zeros(d)
+    mean, total = centre.astype(np.float32), float(moments.variances().sum())
     if d_out <= d and not parameters.tune:
         rotation, kept = learn(moments, parameters, d_out)
         return Model.learned(rotation, mean, kept, moments.variances()[kept], total)
@@ -97,7 +99,7 @@ def _learn(moments: Moments, sample: Sample, d: int, d_out: int, parameters: Par
     else:
         rotation, kept = learn(moments, parameters, d_out)
         n_last = parameters.n_iso + parameters.n_pca
-        rotation = keep_neighbours(rotation, kept, n_last, sample.in_random_order(), moments.mean, parameters.seed)
+        rotation = keep_neighbours(rotation, kept, n_last, sample.in_random_order(), centre, parameters.seed)
     described = SampleMoments(sample.vectors()[:_DESCRIBED], rotation.d)
     total = float(described.variances().sum())
     for layer in rotation.layers:

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace faiss {
 
@@ -21,6 +22,18 @@ struct __attribute__((visibility("default"))) VectorTransform {
     virtual void reverse_transform(std::int64_t n, const float* y, float* x) const = 0;
     virtual void check_identical(const VectorTransform& other) const = 0;
     virtual ~VectorTransform() {}
+};
+
+// y = A x + b. Faiss writes, clones and pickles whatever derives from it by these fields.
+struct __attribute__((visibility("default"))) LinearTransform : VectorTransform {
+    bool have_bias = false;
+    bool is_orthonormal = false;
+    std::vector<float> A;   // d_out rows of d_in values
+    std::vector<float> b;   // empty without a bias
+    bool verbose = false;
+
+    using VectorTransform::VectorTransform;
+    ~LinearTransform() override {}
 };
 
 }  // namespace faiss

@@ -5,8 +5,12 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "dispatch.hpp"
 #include "failure.hpp"
@@ -103,41 +107,9 @@ void refuse_too_large(std::int64_t n, std::int64_t d, const float* x, std::int64
     }
 }
 
-class Transform final : public faiss::VectorTransform {
+// What is behind a transform of Faiss's, of whichever class.
+class Rotating {
   public:
-    Transform(int d_in, int d_out, PrhTrainCallback train) : VectorTransform(d_in, d_out), train_(train) {}
-
-    void train(std::int64_t n, const float* x) override {
-        char failure[1000] = "training failed";
-        train_(reinterpret_cast<PrhTransform*>(static_cast<VectorTransform*>(this)), n, x, failure, sizeof failure);
-        if (*failure) throw std::runtime_error(failure);
-    }
-
-    void apply_noalloc(std::int64_t n, const float* x, float* y) const override {
-        const Learned model = learned();
-        refuse_too_large(n, d_in, x, model->apply(model->forward, n, x, y));
-    }
-
-    void reverse_transform(std::int64_t n, const float* y, float* x) const override {
-        const Learned model = learned();
-        refuse_too_large(n, d_out, y, model->apply(model->inverse, n, y, x));
-    }
-
-    void check_identical(const VectorTransform& other) const override {
-        const auto* same_type = dynamic_cast<const Transform*>(&other);
-        if (!same_type) throw std::runtime_error("PRHTransform: the other transform is not a PRHTransform");
-        const bool trained = has_learned();
-        if (d_in != same_type->d_in || d_out != same_type->d_out || trained != same_type->has_learned() ||
-            (trained && !(*learned() == *same_type->learned())))
-            throw std::runtime_error("PRHTransform: the other PRHTransform holds another rotation");
-    }
-
-    void set(int n, const Layers& layers, const float* mean, const std::int32_t* kept) {
-        model_.replace(Model({n, d_in, d_out, kept}, layers, mean));
-        // Faiss's own field, and so no std::atomic; several threads may train at once.
-        __atomic_store_n(&is_trained, true, __ATOMIC_RELEASE);
-    }
-
     // A running call keeps the model it began with.
     class Learned : public Published<Model>::Reading {
       public:
@@ -151,45 +123,156 @@ class Transform final : public faiss::VectorTransform {
         return Learned(model_);
     }
 
-  private:
-    bool has_learned() const { return __atomic_load_n(&is_trained, __ATOMIC_ACQUIRE); }
+    virtual bool has_learned() const = 0;
+    virtual void set(const Shape& shape, const Layers& layers, const float* mean) = 0;
 
-    PrhTrainCallback train_;
+  protected:
+    ~Rotating() = default;
+
     Published<Model> model_;
 };
 
-const Transform& as_transform(const PrhTransform* handle) {
-    return *static_cast<const Transform*>(reinterpret_cast<const faiss::VectorTransform*>(handle));
+Rotating& as_rotating(PrhTransform* handle) {
+    return dynamic_cast<Rotating&>(*reinterpret_cast<faiss::VectorTransform*>(handle));
+}
+
+const Rotating& as_rotating(const PrhTransform* handle) {
+    return as_rotating(const_cast<PrhTransform*>(handle));
+}
+
+// A rotation as Faiss's LinearTransform has it: y = A x + b.
+struct Dense {
+    std::vector<float> A, b;
+
+    Dense(const Shape& shape, const Layers& layers, const Model& model) : A(std::size_t(shape.d_out) * shape.d_in) {
+        // A row of A is what one output goes back to, if there is no mean to be added.
+        const BuiltPlan back = BuiltPlan::inverse(shape, layers, std::vector<float>(shape.d_in).data());
+        for (std::int64_t first = 0; first < shape.d_out; first += kUnits) {
+            const std::int64_t count = std::min<std::int64_t>(kUnits, shape.d_out - first);
+            std::vector<float> units(count * shape.d_out);
+            for (std::int64_t unit = 0; unit < count; unit++) units[unit * shape.d_out + first + unit] = 1;
+            model.apply(back, count, units.data(), A.data() + first * shape.d_in);
+        }
+        if (std::all_of(model.mean.begin(), model.mean.end(), [](float value) { return value == 0; })) return;
+        b.resize(shape.d_out);
+        for (std::int64_t row = 0; row < shape.d_out; row++)
+            b[row] = static_cast<float>(-std::inner_product(model.mean.begin(), model.mean.end(),
+                                                            A.begin() + row * shape.d_in, 0.0));
+    }
+
+    static constexpr std::int64_t kUnits = 256;
+};
+
+// Up to rounding, which is not the same on every machine.
+bool are_close(const std::vector<float>& some, const std::vector<float>& others, double scale) {
+    return std::equal(some.begin(), some.end(), others.begin(), others.end(),
+                      [=](float one, float other) { return std::abs(one - other) <= 1e-5 * scale; });
+}
+
+// The object that Faiss sees: a LinearTransform, or where its matrix would be too large, a plain VectorTransform.
+template <class Base>
+class Transform final : public Base, public Rotating {
+    static constexpr bool kIsLinear = std::is_same_v<Base, faiss::LinearTransform>;
+
+  public:
+    Transform(int d_in, int d_out, PrhTrainCallback train) : Base(d_in, d_out), train_(train) {}
+
+    void train(std::int64_t n, const float* x) override {
+        char failure[1000] = "training failed";
+        faiss::VectorTransform* const handle = this;
+        train_(reinterpret_cast<PrhTransform*>(handle), n, x, failure, sizeof failure);
+        if (*failure) throw std::runtime_error(failure);
+    }
+
+    void apply_noalloc(std::int64_t n, const float* x, float* y) const override {
+        const Learned model = learned();
+        refuse_too_large(n, this->d_in, x, model->apply(model->forward, n, x, y));
+    }
+
+    void reverse_transform(std::int64_t n, const float* y, float* x) const override {
+        const Learned model = learned();
+        refuse_too_large(n, this->d_out, y, model->apply(model->inverse, n, y, x));
+    }
+
+    void check_identical(const faiss::VectorTransform& other) const override {
+        const bool is_alike = this->d_in == other.d_in && this->d_out == other.d_out;
+        if (const auto* rotating = dynamic_cast<const Rotating*>(&other)) {
+            const bool trained = has_learned();
+            if (is_alike && trained == rotating->has_learned() && (!trained || *learned() == *rotating->learned())) return;
+        } else if (const auto* dense = dynamic_cast<const faiss::LinearTransform*>(&other)) {
+            if (is_alike && is_twin(*dense)) return;
+        } else {
+            throw std::runtime_error("PRHTransform: the other transform is not a PRHTransform");
+        }
+        throw std::runtime_error("PRHTransform: the other transform holds another rotation");
+    }
+
+    bool has_learned() const override { return __atomic_load_n(&this->is_trained, __ATOMIC_ACQUIRE); }
+
+    void set(const Shape& shape, const Layers& layers, const float* mean) override {
+        Model model(shape, layers, mean);
+        if constexpr (kIsLinear) {
+            Dense dense(shape, layers, model);
+            this->A.swap(dense.A);
+            this->b.swap(dense.b);
+            this->have_bias = !this->b.empty();
+            this->is_orthonormal = true;   // the rows, or with more outputs than inputs the columns
+        }
+        model_.replace(std::move(model));
+        // Faiss's own field, and so no std::atomic; several threads may train at once.
+        __atomic_store_n(&this->is_trained, true, __ATOMIC_RELEASE);
+    }
+
+  private:
+    // Whether Faiss has written this transform and read it again as a dense one.
+    bool is_twin(const faiss::LinearTransform& other) const {
+        if constexpr (!kIsLinear) return false;
+        else {
+            if (!has_learned() || !other.is_trained) return false;
+            const std::vector<float>& mean = learned()->mean;
+            const double norm = std::sqrt(std::inner_product(mean.begin(), mean.end(), mean.begin(), 0.0));
+            return are_close(this->A, other.A, 1) && are_close(this->b, other.b, norm);
+        }
+    }
+
+    PrhTrainCallback train_;
+};
+
+template <class Base>
+PrhTransform* new_transform(int d_in, int d_out, PrhTrainCallback train) {
+    faiss::VectorTransform* transform = new (std::nothrow) Transform<Base>(d_in, d_out, train);
+    return reinterpret_cast<PrhTransform*>(transform);
 }
 
 }  // namespace
 }  // namespace prh
 
-PrhTransform* prh_transform_new(int d_in, int d_out, PrhTrainCallback train) {
-    faiss::VectorTransform* transform = new (std::nothrow) prh::Transform(d_in, d_out, train);
-    return reinterpret_cast<PrhTransform*>(transform);
+PrhTransform* prh_transform_new(int d_in, int d_out, bool is_linear, PrhTrainCallback train) {
+    return is_linear ? prh::new_transform<faiss::LinearTransform>(d_in, d_out, train)
+                     : prh::new_transform<faiss::VectorTransform>(d_in, d_out, train);
 }
 
 const char* prh_transform_set(PrhTransform* transform, int n, int n_layers, const std::int64_t* layer_ends,
                               const std::int32_t* i, const std::int32_t* j, const float* theta, const float* mean,
                               const std::int32_t* kept) {
     return prh::caught([&] {
-        const prh::Layers layers{n_layers, layer_ends, i, j, theta};
-        const_cast<prh::Transform&>(prh::as_transform(transform)).set(n, layers, mean, kept);
+        const auto* seen = reinterpret_cast<const faiss::VectorTransform*>(transform);
+        const prh::Shape shape{n, seen->d_in, seen->d_out, kept};
+        prh::as_rotating(transform).set(shape, {n_layers, layer_ends, i, j, theta}, mean);
     });
 }
 
 std::int64_t prh_transform_encode(const PrhTransform* transform, std::int64_t n, const float* x, std::uint8_t* codes,
                                   float* norms) {
     std::int64_t result = -2;
-    prh::caught([&] { result = prh::as_transform(transform).learned()->encode(n, x, codes, norms); });
+    prh::caught([&] { result = prh::as_rotating(transform).learned()->encode(n, x, codes, norms); });
     return result;
 }
 
 std::int64_t prh_transform_apply(const PrhTransform* transform, std::int64_t n, const float* x, float* y) {
     std::int64_t result = -2;
     prh::caught([&] {
-        const prh::Transform::Learned model = prh::as_transform(transform).learned();
+        const prh::Rotating::Learned model = prh::as_rotating(transform).learned();
         result = model->apply(model->forward, n, x, y);
     });
     return result;
@@ -198,7 +281,7 @@ std::int64_t prh_transform_apply(const PrhTransform* transform, std::int64_t n, 
 std::int64_t prh_transform_reverse(const PrhTransform* transform, std::int64_t n, const float* y, float* x) {
     std::int64_t result = -2;
     prh::caught([&] {
-        const prh::Transform::Learned model = prh::as_transform(transform).learned();
+        const prh::Rotating::Learned model = prh::as_rotating(transform).learned();
         result = model->apply(model->inverse, n, y, x);
     });
     return result;

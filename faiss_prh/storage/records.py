@@ -97,7 +97,7 @@ class RecordReader:
     def __init__(
         self, source: ChunkReader, readers: Mapping[str, Callable[[RecordReader, str, Fields], Any]], trusted: bool
     ) -> None:
-        self._source, self._readers, self._trusted = source, readers, trusted
+        self._source, self._readers, self.trusted = source, readers, trusted
         self._depth = 0
 
     def read(self, expected: Collection[str]) -> Any:
@@ -140,7 +140,7 @@ class RecordReader:
 
     def faiss_bytes(self, read: Callable[[Any], Any], name: str) -> Any:
         """Return what Faiss makes of its own bytes."""
-        if not self._trusted:
+        if not self.trusted:
             raise IndexFileError(
                 f"this file holds Faiss's own bytes of an {name}, which are not checked: if they were forged, Faiss "
                 "could crash. If you trust the file, read it with trusted=True (on the command line, --trusted)"

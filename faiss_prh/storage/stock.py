@@ -13,7 +13,7 @@ from ..index import binary_ops
 from ..index.composites import behind, put_together, refined, taken_apart, with_ids
 from ..index.pretransform import IndexBinaryPreTransform
 from ..index.refine import IndexBinaryRefine
-from ..transform import as_prh
+from ..transform import PRHTransform, as_prh
 
 
 def to_faiss(index: Any) -> Any:
@@ -53,16 +53,11 @@ def to_faiss(index: Any) -> Any:
 
 def _transform(transform: Any) -> Any:
     prh = as_prh(transform)
-    if prh is None:
-        return _copied(transform, faiss.write_VectorTransform, faiss.read_VectorTransform)
-    dense, mean = prh.to_dense(), prh.mean
-    assert mean is not None  # or to_dense had refused
-    linear = faiss.LinearTransform(prh.d_in, prh.d_out, True)
-    faiss.copy_array_to_vector(dense.astype(np.float32).ravel(), linear.A)
-    faiss.copy_array_to_vector((-dense @ mean).astype(np.float32), linear.b)
-    linear.is_trained = True
-    linear.set_is_orthonormal()
-    return linear
+    if prh is not None:
+        if not prh.is_trained:
+            raise RuntimeError("this PRHTransform is not trained: call train(x) first")
+        transform = PRHTransform.from_bytes(prh.to_bytes(), max_dense_bytes=4 * prh.d_in * prh.d_out)
+    return _copied(transform, faiss.write_VectorTransform, faiss.read_VectorTransform)
 
 
 def _from_float(index: Any) -> Any:

@@ -110,7 +110,9 @@ def _plain(value: Any) -> Any:
 
 
 def _read_prh(source: RecordReader, kind: str, fields: Fields) -> PRHTransform:
-    return PRHTransform.from_bytes(source.array("u1", fields["n_bytes"]).tobytes())
+    data = source.array("u1", fields["n_bytes"]).tobytes()
+    # A dense matrix takes more memory than the file has bytes, which a stranger is not allowed.
+    return PRHTransform.from_bytes(data) if source.trusted else PRHTransform.from_bytes(data, max_dense_bytes=0)
 
 
 def _read_faiss(source: RecordReader, kind: str, fields: Fields) -> Any:

@@ -131,8 +131,10 @@ struct Rotation {
 
 class Transform {
   public:
-    Transform(int d_in, int d_out) : handle_(prh_transform_new(d_in, d_out, nullptr)) {}
-    explicit Transform(const Rotation& rotation) : Transform(rotation.d_in, rotation.d_out) {
+    Transform(int d_in, int d_out, bool is_linear = false)
+            : handle_(prh_transform_new(d_in, d_out, is_linear, nullptr)) {}
+    explicit Transform(const Rotation& rotation, bool is_linear = false)
+            : Transform(rotation.d_in, rotation.d_out, is_linear) {
         succeed(rotation.set(handle_));
     }
     Transform(const Transform&) = delete;
@@ -198,6 +200,33 @@ void check_rotation(int d_in, int d_out, int n_layers) {
             }
         }
     }
+}
+
+// The matrix and the bias that Faiss writes, against the rotation that runs.
+void check_dense(int d_in, int d_out, int n_layers) {
+    const Rotation rotation(d_in, d_out, n_layers, static_cast<unsigned>(d_in + d_out));
+    const Transform transform(rotation, true), plain(rotation), other(Rotation(d_in, d_out, n_layers, 0), true);
+    const auto seen = [](PrhTransform* handle) {
+        return reinterpret_cast<const faiss::VectorTransform*>(handle);
+    };
+    const auto* dense = dynamic_cast<const faiss::LinearTransform*>(seen(transform));
+    check(dense && !dynamic_cast<const faiss::LinearTransform*>(seen(plain)), "which one is a LinearTransform");
+    check(dense->A.size() == std::size_t(d_in) * d_out && dense->b.size() == std::size_t(d_out) && dense->have_bias,
+          "dense: %d to %d dimensions: sizes", d_in, d_out);
+    const Floats x = Random(4).values(d_in);
+    Floats y(d_out);
+    for (int row = 0; row < d_out; row++)
+        y[row] = static_cast<float>(std::inner_product(x.begin(), x.end(), &dense->A[row * d_in], double(dense->b[row])));
+    check_near(rotation.applied(x.data()), y.data(), "dense", rotation, 1);
+    seen(transform)->check_identical(*seen(plain));
+    seen(plain)->check_identical(*seen(transform));
+    bool is_told_apart = false;
+    try {
+        seen(transform)->check_identical(*seen(other));
+    } catch (const std::exception&) {
+        is_told_apart = true;
+    }
+    check(is_told_apart || n_layers == 0, "check_identical: %d to %d dimensions", d_in, d_out);
 }
 
 // One thread and four, whole and cut: not a bit differs.
@@ -355,6 +384,7 @@ void check_level() {
         check_rotation(d, d / 2, 5);
         check_rotation(d, d + 3, 6);
         check_rotation(d, 2 * d, 6);
+        for (const int d_out : {1, d, d + 3, 2 * d}) check_dense(d, d_out, 5);
     }
     for (const int d : {3, 130}) check_threads(d);
     prh_set_thread_source(four_threads);
