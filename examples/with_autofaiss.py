@@ -4,6 +4,7 @@ PRH in autofaiss, which takes a factory string: `install` teaches it to Faiss.
 Besides faiss-prh, it needs: pip install autofaiss
 """
 
+import logging
 import tempfile
 
 import faiss
@@ -16,7 +17,7 @@ faiss_prh.install()
 
 
 def main(n=4000):
-    """Build an index of sentences, save it, read it, search."""
+    """Build an index of sentences, which autofaiss trains and saves; read it, search."""
     sentences, _ = texts(n)
     with tempfile.TemporaryDirectory() as folder:
         _, infos = build_index(
@@ -26,10 +27,11 @@ def main(n=4000):
             index_path=f"{folder}/index",
             index_infos_path=f"{folder}/infos.json",
             metric_type="l2",
+            verbose=logging.WARNING,
         )
         index = faiss.read_index(f"{folder}/index")
-    print("recall@20 that autofaiss measured:", infos["20-recall@20"])
-    _, ids = index.search(embed(["red fox sleeps garden"]), 3)
+    print("bytes:", infos["size in bytes"])
+    _, ids = index.search(embed(["red fox sleeps"]), 3)
     print("nearest:", [sentences[i] for i in ids[0]])
 
 

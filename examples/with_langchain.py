@@ -38,7 +38,7 @@ def main(n=2000):
     sentences, places = texts(n)
     store = create(embed(sentences))
     store.add_texts(sentences, [{"place": place} for place in places], ids=[f"text {i}" for i in range(n)])
-    query = "red fox sleeps garden"
+    query = "red fox sleeps"
     print("nearest:", [document.page_content for document in store.similarity_search(query, k=3)])
     found = store.similarity_search(query, k=3, filter={"place": "forest"}, fetch_k=n)
     print("in the forest:", [document.page_content for document in found])

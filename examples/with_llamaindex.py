@@ -38,7 +38,7 @@ def main(n=1000):
     sentences, _ = texts(n)
     store = create(embed(sentences))
     add(store, sentences, sentences)  # each is its own id
-    query = "red fox sleeps garden"
+    query = "red fox sleeps"
     found = search(store, query)
     print("nearest:", found)
     store.delete_nodes(found)

@@ -7,7 +7,7 @@ Besides faiss-prh, it needs: pip install sentence-transformers usearch
 import faiss
 import numpy as np
 from hashed_words import embed, texts
-from sentence_transformers.util import semantic_search_faiss, semantic_search_usearch
+from sentence_transformers.util.quantization import semantic_search_faiss, semantic_search_usearch
 
 from faiss_prh import PRHTransform
 

@@ -26,16 +26,16 @@ def main(n=2000):
     sentences, places = texts(n)
     embeddings = create()
     embeddings.index((sentence, {"text": sentence, "place": place}) for sentence, place in zip(sentences, places, strict=True))
-    print("nearest:", [found["text"] for found in embeddings.search("red fox sleeps garden", 3)])
-    query = "select id, text from txtai where similar('red fox sleeps garden', 500) and place = 'forest'"
+    print("nearest:", [found["text"] for found in embeddings.search("red fox sleeps", 3)])
+    query = "select id, text from txtai where similar('red fox sleeps', 500) and place = 'forest'"
     found = embeddings.search(query, 3)
     print("in the forest:", [row["text"] for row in found])
     embeddings.delete([row["id"] for row in found])
 
     with tempfile.TemporaryDirectory() as folder:
         embeddings.save(folder)
-        embeddings = create()
-        embeddings.load(folder)
+        embeddings = Embeddings()
+        embeddings.load(folder, config={"transform": embed})  # of which the file has only the name
     print("in the forest, without those:", [row["text"] for row in embeddings.search(query, 3)])
 
 
