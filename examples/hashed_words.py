@@ -6,10 +6,10 @@ import zlib
 import numpy as np
 
 D = 128
-COLOURS = "black blue brown green grey orange red white yellow".split()
-ANIMALS = "bear cat crow dog fox frog goat hare horse mouse owl wolf".split()
-VERBS = "drinks eats hides jumps plays rests runs sings sleeps waits".split()
-PLACES = "barn field forest garden house river snow".split()
+COLOURS = ["black", "blue", "brown", "green", "grey", "orange", "red", "white", "yellow"]
+ANIMALS = ["bear", "cat", "crow", "dog", "fox", "frog", "goat", "hare", "horse", "mouse", "owl", "wolf"]
+VERBS = ["drinks", "eats", "hides", "jumps", "plays", "rests", "runs", "sings", "sleeps", "waits"]
+PLACES = ["barn", "field", "forest", "garden", "house", "river", "snow"]
 
 
 def texts(n):

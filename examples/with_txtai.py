@@ -16,16 +16,16 @@ from txtai import Embeddings  # noqa: E402
 
 def create(factory="IDMap,PRH,SQ8"):
     """Return embeddings without texts. They train their index themselves, and compare by inner product."""
-    return Embeddings(
-        method="external", transform=embed, backend="faiss", content=True, faiss={"components": factory}
-    )
+    return Embeddings(method="external", transform=embed, backend="faiss", content=True, faiss={"components": factory})
 
 
 def main(n=2000):
     """Index sentences, search, delete, save and load."""
     sentences, places = texts(n)
     embeddings = create()
-    embeddings.index((sentence, {"text": sentence, "place": place}) for sentence, place in zip(sentences, places, strict=True))
+    embeddings.index(
+        (sentence, {"text": sentence, "place": place}) for sentence, place in zip(sentences, places, strict=True)
+    )
     print("nearest:", [found["text"] for found in embeddings.search("red fox sleeps", 3)])
     query = "select id, text from txtai where similar('red fox sleeps', 500) and place = 'forest'"
     found = embeddings.search(query, 3)

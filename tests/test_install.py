@@ -43,6 +43,7 @@ WRONG_STRINGS = [
 ]
 
 OUR_FLOATS = [
+    "SRR,LSH",
     "PRH,LSH",
     "PRH,Flat",
     "PRH16,IVF4,Flat",
@@ -318,6 +319,43 @@ def test_files(description, x, tmp_path, installed):
     faiss.write_index(index, faiss.FileIOWriter(path))
     assert_finds_the_same(index, faiss.read_index(path), x)
     assert_finds_the_same(index, faiss.read_index(faiss.BufferedIOReader(faiss.FileIOReader(path))), x)
+
+
+@pytest.mark.parametrize("description", OUR_FLOATS)
+def test_what_faiss_can_write_faiss_writes(description, x, tmp_path, installed):
+    index = filled(faiss.index_factory(D, description), x)
+    faiss.write_index(index, str(tmp_path / "index"))
+    faiss_prh.uninstall()
+    assert_finds_the_same(index, faiss.read_index(str(tmp_path / "index")), x)
+
+
+def too_large_for_faiss(x):
+    """Return an index whose transform has no dense matrix, so that Faiss does not know it."""
+    prh = PRHTransform(D, max_dense_bytes=0)
+    return filled(faiss.IndexIDMap2(faiss.IndexPreTransform(prh, faiss.IndexFlatL2(D))), x)
+
+
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
+def test_copies_of_what_faiss_cannot_write(copied, x):
+    index = too_large_for_faiss(x)
+    with pytest.raises(RuntimeError):
+        copied(index)
+    faiss_prh.install(trusted=True)
+    try:
+        other = copied(index)
+    finally:
+        faiss_prh.uninstall()
+    assert_finds_the_same(index, other, x)
+
+
+def test_files_of_what_faiss_cannot_write(x, tmp_path, installed):
+    path = tmp_path / "index"
+    index = too_large_for_faiss(x)
+    for _ in range(2):
+        faiss.write_index(index, str(path))
+        assert path.read_bytes().startswith(b"PRHINDEX")
+        assert_finds_the_same(index, faiss.read_index(str(path)), x)
+    assert os.listdir(tmp_path) == ["index"]
 
 
 @pytest.mark.parametrize("description", ["PRH,BFlat", "PRH,BFlat,RFlat", "PRH,BIVF4"])
