@@ -8,6 +8,7 @@ index as well: `docs/clients.md` has the table.
 import importlib
 import json
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -252,6 +253,20 @@ def test_llamaindex_saves_and_loads_with_no_line_of_ours(factory, llamaindex, co
         loaded.delete("0")
 
 
+def test_llamaindex_with_our_binary_indexes(llamaindex, corpus, tmp_path, installed):
+    sentences, _, queries = corpus
+    simple = importlib.import_module("llama_index.vector_stores.faiss").FaissVectorStore
+    store = simple(made("PRH,BFlat,RFlat", sentences))
+    llamaindex.add(store, sentences, sentences)
+    store.persist(str(tmp_path / "index"))
+    loaded = simple.from_persist_path(str(tmp_path / "index"))
+    for searched in store, loaded:
+        found = [[sentences[int(i)] for i in llamaindex.search(searched, query, K)] for query in queries]
+        assert found == [nearest(sentences, query) for query in queries]
+    with pytest.raises(ValueError, match=r"requires a faiss\.IndexIDMap"):
+        llamaindex.FaissMapVectorStore(made("IDMap2,PRH,BFlat", sentences))
+
+
 @pytest.mark.parametrize("factory", ["IDMap,PRH,LSH", "IDMap2,PRH,Flat"])
 def test_llamaindex_map_store_deletes(factory, llamaindex, corpus, tmp_path, stock):
     sentences, _, queries = corpus
@@ -291,25 +306,34 @@ print(json.dumps([store.query(query).ids for query in queries]))
     assert share(without_this_package(program, str(tmp_path / "index"), *queries), found) >= 0.99
 
 
-@pytest.mark.parametrize("factory", ["IDMap2,ITQ,IVF4,Flat", "IDMap2,PRH,IVF4,Flat"])
-def test_llamaindex_a_second_deletion_from_inverted_lists_ends_the_process(factory, llamaindex):
-    """Faiss's IDMap takes the ids of what it holds for positions, which those in inverted lists are not."""
-    program = f"""
-import sys
-import faiss_prh
-from hashed_words import texts, embed
-import with_llamaindex
-sentences, _ = texts(600)
-store = with_llamaindex.create(embed(sentences), {factory!r})
-with_llamaindex.add(store, sentences, sentences)
+IN_LLAMAINDEX = """
+import with_llamaindex as module
+store = module.create(embed(sentences), "IDMap2," + sys.argv[1])
+module.add(store, sentences, sentences)
 store.delete(sentences[0])
-print("once")
-sys.stdout.flush()
+print(module.search(store, sentences[10], 1) == [sentences[11]], flush=True)
 store.delete(sentences[1])
-print("twice")
 """
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], cwd=EXAMPLES, capture_output=True, text=True)
-    assert (done.stdout, done.returncode) == ("once\n", -6), done.stderr
+IN_HAYSTACK = """
+import with_haystack as module
+store = module.create(embed(sentences), sys.argv[1])
+store.write_documents([module.Document(id=s, embedding=v) for s, v in zip(sentences, embed(sentences).tolist())])
+store.delete_documents(sentences[:1])
+print([d.id for d in store.search(embed(sentences[10:11])[0].tolist(), 1)] == [sentences[11]], flush=True)
+store.delete_documents(sentences[1:2])
+"""
+
+
+@pytest.mark.parametrize("factory", ["ITQ,IVF4,Flat", "PRH,IVF4,Flat"])
+@pytest.mark.parametrize(("client", "program"), [("llamaindex", IN_LLAMAINDEX), ("haystack", IN_HAYSTACK)])
+def test_deleting_from_inverted_lists_with_an_id_map(client, program, factory):
+    """Faiss's IDMap takes the others to move up, which those in inverted lists do not; at a second time it notices."""
+    recipe(client)
+    program = f"import sys\nfrom hashed_words import embed, texts\nsentences, _ = texts({N}){program}print('twice')"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, factory], cwd=EXAMPLES, capture_output=True, text=True
+    )
+    assert (done.stdout, done.returncode) == ("True\n", -signal.SIGABRT), done.stderr
 
 
 def test_llamaindex_gives_an_id_twice_after_a_deletion(llamaindex, corpus):
@@ -416,6 +440,15 @@ def test_txtai(factory, txtai, corpus, tmp_path):
     assert share([search(loaded, query) for query in queries], found) >= 0.99
 
 
+@pytest.mark.parametrize("transform", ["PCA64", "PRH"])
+def test_txtai_sets_nprobe_only_without_transforms(transform, txtai, corpus):
+    for factory, nprobe in ("IVF8,Flat", 6), (f"{transform},IVF8,Flat", 1):
+        embeddings = txtai.create(factory)
+        embeddings.index((s, {"text": s}) for s in corpus[0])
+        embeddings.search(corpus[0][0])
+        assert faiss.extract_index_ivf(embeddings.ann.backend).nprobe == nprobe
+
+
 # autofaiss
 
 UNCLOSED = "ignore:.*Implicitly cleaning up|.*finalize object"  # folders that autofaiss leaves to the garbage collector
@@ -450,6 +483,14 @@ def test_autofaiss(factory, metric, autofaiss, corpus, tmp_path):
         assert [[sentences[i] for i in ids] for ids in found] == [nearest(sentences, query) for query in queries]
         scores = importlib.import_module("autofaiss").score_index(str(path), embed(sentences), save_on_disk=False)
         assert scores["1-recall@20"] > 0.99
+
+
+@pytest.mark.filterwarnings(UNCLOSED)
+def test_autofaiss_takes_only_float_indexes(autofaiss, corpus):
+    with pytest.raises(TypeError, match="ParameterSpace"):
+        autofaiss.build_index(
+            embed(corpus[0]), index_key="PRH,BIVF8", index_param="nprobe=8", metric_type="l2", save_on_disk=False
+        )
 
 
 # sentence-transformers
