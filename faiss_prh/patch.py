@@ -18,7 +18,7 @@ from .storage.files import clone_index, deserialize_index, read_index, write_ind
 from .transform import PRHTransform
 
 _stock: dict[tuple[Any, str], Callable[..., Any]] = {}
-"""What was at each place before; it stays when all is put back, for whoever still holds a function of ours."""
+"""Faiss's own functions; they stay here when all is put back, for whoever still holds one of ours."""
 
 _trusted = False
 
@@ -57,7 +57,7 @@ def install(*, trusted: bool = False) -> None:
     _trusted = bool(trusted)
     for place, function in _REPLACEMENTS.items():
         if getattr(*place) is not function:
-            _stock[place] = getattr(*place)
+            _stock.setdefault(place, getattr(*place))  # later it may be someone else's that calls ours
             setattr(*place, function)
 
 
@@ -115,7 +115,7 @@ def _read_index(*args: Any) -> Any:
 
 
 def _clone_index(*args: Any) -> Any:
-    is_ours = len(args) == 1 and any(_our_parts(args[0]))
+    is_ours = len(args) == 1 and bool(_our_parts(args[0]))
     return clone_index(*args) if is_ours else _stock[faiss, "clone_index"](*args)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from forgery import as_file, parts_of, place_of, read, with_array, with_fields
 
-from faiss_prh import IndexBinaryPreTransform, PRHTransform, deserialize_index, index_factory
+from faiss_prh import IndexBinaryPreTransform, IndexBinaryRefine, PRHTransform, deserialize_index, index_factory
 from faiss_prh.storage.limits import KINDS
 
 D = 16
@@ -149,7 +149,7 @@ CHANGED = [
                                                              *p[place_of(p, "IndexBinaryFlat"):]]),
     ("'IndexBinaryFlat' where", "PRH,BFlat", lambda p: with_fields(p, "IndexBinaryPreTransform", n_transforms=2)),
     ("a damaged PRHTransform", "PRH,BFlat", lambda p: with_array(p, "PRHTransform", 0, put(-1, 0, "u1"))),
-    ("do not fit", "PRH,BFlat,RFlat", lambda p: [
+    ("60 vectors, but what ranks its results again has 59", "PRH,BFlat,RFlat", lambda p: [
         *with_fields(p, "IndexFlat", ntotal=59)[:-1], p[-1][4 * D:]]),
     ("must have 16 dimensions, not 8", "PRH,BFlat,RFlat", lambda p: [
         *with_fields(p, "IndexFlat", d=8)[:-1], p[-1][: 4 * 8 * 60]]),
@@ -248,7 +248,28 @@ def test_faiss_bytes_are_read_only_with_trust(description):
     again = read(genuine, trusted=True)
     np.testing.assert_array_equal(again.search(X, 3)[1], index.search(X, 3)[1])
     assert_refused("damaged|truncated", genuine[:-1], trusted=True)
-    assert_refused("too early", [*genuine[:-2], b"\0\0\0\0"], trusted=True)
+    assert_refused("too long", [*genuine, b"more"], trusted=True)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        [{"type": "IndexBinaryPreTransform", "n_transforms": 1000}]
+        + [{"type": "HadamardRotation", "d_in": 1 << 20, "seed": 1}] * 1000,
+        [{"type": "IndexBinaryMultiHash", "d": 1 << 20, "ntotal": 0, "nhash": 1 << 20, "b": 1, "nflip": 0}],
+    ],
+    ids=["signs", "tables"],
+)
+def test_memory_that_no_bytes_stand_for(forged):
+    assert_refused("more than 64 MiB of memory besides what it holds", forged)
+
+
+def test_norms_that_cannot_be():
+    genuine = parts("PRH,BFlat,RAsym")
+    for low, step in ((1e38, 0.0), (1e-300, 10.0), (0, 0.1)):
+        assert_refused("norms that cannot be", with_fields(genuine, "IndexBinaryAsymmetric", low=low, step=step))
+    D, _ = read(with_fields(genuine, "IndexBinaryAsymmetric", low=1e-300, step=2.8)).search(X, 3)
+    assert np.isfinite(D).all()
 
 
 def test_claims_of_a_pipe_take_no_memory_either():
@@ -298,6 +319,10 @@ def test_what_cannot_be_read_is_not_written():
     for _ in range(20):
         nested = faiss.IndexRefineFlat(nested)
     refused(nested, "it is inside more than 10 others")
+    store = faiss.IndexScalarQuantizer(D, faiss.ScalarQuantizer.QT_8bit)
+    store.train(np.array([[-3e38] * D, [3e38] * D], np.float32))
+    index = IndexBinaryRefine(PRHTransform.random(D), faiss.IndexBinaryFlat(D), store)
+    refused(index, "ranges of a scalar quantizer that are not finite")
     lists = filled("BIVF4")
     lists.quantizer.reset()
     refused(lists, "4 lists of 0 centroids")

@@ -423,3 +423,16 @@ def test_the_inner_index_outlives_what_was_read():
     inner = faiss_prh.clone_index(index).index
     gc.collect()
     assert (inner.d, inner.ntotal) == (104, len(XB) + len(XQ))
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        *((bad, TypeError) for bad in (True, "8", None)),
+        *((bad, ValueError) for bad in (0.5, np.nan, np.inf, 10**10)),
+    ],
+)
+def test_a_bad_k_factor_is_refused(bad, error):
+    index = faiss_prh.index_factory(D, "PRH,BFlat,RFlat")
+    with pytest.raises(error, match="k_factor must be"):
+        index.k_factor = bad

@@ -31,6 +31,8 @@ def imported_rooms(path):
     """Return the rooms that a module imports from, also inside functions."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     for node in ast.walk(ast.parse(path.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [getattr(node, "module", "")]
+        assert not any(name and name.split(".")[0] == "faiss_prh" for name in names), f"{path}: an absolute import"
         if isinstance(node, ast.ImportFrom) and node.level:
             base = parts[: len(parts) - node.level]
             for name in node.names:

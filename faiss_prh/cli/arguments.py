@@ -22,8 +22,9 @@ TRANSFORM
   PRH[<bits>](<n_iso>[,<n_pca>[,<tilt>]])
                       the same with the paper's parameters, not tuned
   SRR[<bits>]         random rotation of the same kind, without training
-  PCA<d> PCAR<d> PCAW<d> PCAWR<d> ITQ[<d>] OPQ<m>[_<d>] RR[<d>] HR[<d>] L2norm
-  Pad<d>              Faiss's transforms, to <d> dimensions
+  PCA<d> PCAR<d> PCAW<d> PCAWR<d> ITQ[<d>] OPQ<m>[_<d>] RR[<d>] Pad<d>
+                      Faiss's transforms, to <d> dimensions
+  L2norm HR[<seed>]   Faiss's, to as many dimensions as before
 INDEX
   BFlat BIVF<lists> BIVF<lists>_HNSW<links> BHNSW<links> BHash<bits>
   BHash<tables>x<bits>

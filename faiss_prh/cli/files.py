@@ -13,13 +13,13 @@ from typing import Any, BinaryIO
 
 import faiss
 
+from ..learning.model_bytes import MAGIC
 from ..storage.container import replacing
 from ..storage.files import read_index
 from ..transform import PRHTransform
 from . import interrupts
 from .vector_files import split_name
 
-_TRANSFORM = b"FAISSPRH"
 _LARGEST_TRANSFORM = 1 << 34  # more than any number of dimensions and layers takes
 
 
@@ -58,7 +58,7 @@ def written(path: str) -> Iterator[BinaryIO]:
 def holds_transform(path: str) -> bool:
     """Whether a file begins as those of transforms do."""
     with _naming(path, OSError), open(path, "rb") as file:
-        return file.read(len(_TRANSFORM)) == _TRANSFORM
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def open_index(path: str, trusted: bool) -> Any:
@@ -91,7 +91,7 @@ def open_transform(path: str) -> PRHTransform:
 
 @contextmanager
 def _naming(path: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Make one line of errors of these kinds: the path as it was given, once, and no other such as a temporary one."""
+    """Report errors of these kinds as one line that starts with the path as it was given."""
     try:
         yield
     except kinds as error:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
 from typing import Any
 
 import faiss
 import numpy as np
 import numpy.typing as npt
 
+from .._common.numbers import as_float
 from .._common.types import Ids
 
 LARGEST_ID = np.iinfo(np.int64).max
@@ -36,7 +36,7 @@ def as_new_ids(ids: npt.ArrayLike, n: int) -> Ids:
 
 
 def as_selector(ids: Any) -> Any:
-    """Return an array of ids as an IDSelector; one is left as it is."""
+    """Return an array of ids as an IDSelector. An IDSelector is returned unchanged."""
     return ids if isinstance(ids, faiss.IDSelector) else faiss.IDSelectorBatch(as_ids(ids, None))
 
 
@@ -49,8 +49,4 @@ def as_radius(radius: Any, bits: int) -> int:
     >>> as_radius(20.5, 64), as_radius(2**40, 64)
     (21, 65)
     """
-    if isinstance(radius, (bool, np.bool_)) or not isinstance(radius, Real):
-        raise TypeError(f"radius must be a number, not {radius!r}")
-    if not float(radius) >= 0:
-        raise ValueError(f"radius must be 0 or more, not {radius}")
-    return math.ceil(min(float(radius), bits + 1))
+    return math.ceil(min(as_float(radius, "radius", 0), bits + 1))

@@ -47,7 +47,7 @@ class NormScale(NamedTuple):
 
     def norms(self, codes: Codes) -> Floats:
         """Return the norms that bytes stand for."""
-        table = (self.low * np.exp(self.step * np.arange(256))).astype(np.float32)
+        table = np.exp(math.log(self.low) + self.step * np.arange(256)).astype(np.float32)
         return np.take(table, codes)
 
 

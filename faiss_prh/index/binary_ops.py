@@ -13,6 +13,7 @@ from typing import Any
 import faiss
 import numpy as np
 
+from .._common.interrupts import deferred_interrupts
 from .._common.types import Codes, Ids
 from .arguments import LARGEST_ID
 
@@ -57,7 +58,8 @@ def _undoing(undo: Callable[[], None]) -> Iterator[None]:
         yield
     except BaseException:
         del spare
-        undo()
+        with deferred_interrupts():
+            undo()
         raise
 
 

@@ -45,7 +45,7 @@ def _search_with(rows_index: Any, codes: Codes, k: int, params: Any) -> tuple[Di
 
 
 def range_search(index: Any, codes: Codes, radius: int, params: Any) -> Range:
-    """Search any binary index that can for what is nearer than a radius, with a filter on IVF as well."""
+    """Range-search a binary index, with a filter on IVF as well."""
     rows_index, id_map = without_id_map(index)
     if params is None:
         return parts.range_search(lambda part: index.range_search(part, radius), codes)

@@ -12,8 +12,7 @@ from ..rotation import checked_dimension
 from ..transform import PRHTransform
 from .asymmetric import IndexBinaryAsymmetric
 from .composites import behind, taken_apart
-from .grammar import is_prh, list_counts, parsed
-from .limits import METRICS
+from .grammar import METRICS, is_prh, list_counts, parsed
 from .pretransform import IndexBinaryPreTransform
 from .refine import IndexBinaryRefine
 

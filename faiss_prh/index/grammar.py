@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .limits import MOST_LISTS
+import faiss
 
+METRICS = frozenset(getattr(faiss, name) for name in dir(faiss) if name.startswith("METRIC_"))
+MOST_LISTS = 1 << 24
+"""Most inverted lists of an index: Faiss makes room for all of them at once."""
 _PRH = re.compile(r"PRH.*|SRR\d*")
 _FAISS_TRANSFORM = re.compile(r"PCAW?R?\d+|L2[nN]orm|RR\d*|HR\d*|ITQ\d*|OPQ\d+(_\d+)?|Pad\d+")
 _LISTS = re.compile(r"(?<![A-Z])B?IVF(\d+)([kM]?)")

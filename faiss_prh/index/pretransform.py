@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.arrays import as_vectors, check_usable, first_unusable_row, float32_blocks, packed_signs, unusable
+from .._common.interrupts import deferred_interrupts
 from .._common.locks import ForkSafeLock, held
 from .._common.numbers import as_int, bytes_of
 from .._common.types import Codes, Floats, Ids, Indices, Vectors
@@ -195,7 +196,7 @@ class IndexBinaryPreTransform:
     def remove_ids(self, ids: Any) -> int:
         """Remove vectors by an array of ids or an IDSelector, and return how many there were."""
         selector = as_selector(ids)
-        with self._lock:
+        with self._lock, deferred_interrupts():
             return self._remove(selector)
 
     def _remove(self, selector: Any) -> int:
@@ -220,8 +221,11 @@ class IndexBinaryPreTransform:
 
     def reset(self) -> None:
         """Remove all vectors; what was trained stays."""
-        with self._lock:
-            binary_ops.reset(self._keyed)
+        with self._lock, deferred_interrupts():
+            self._reset()
+
+    def _reset(self) -> None:
+        binary_ops.reset(self._keyed)
 
     def merge_from(self, other: IndexBinaryPreTransform, add_id: int = 0) -> None:
         """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import faiss
@@ -10,13 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from .._common.arrays import as_float32
-from .._common.numbers import as_int
+from .._common.interrupts import deferred_interrupts
+from .._common.numbers import as_float, as_int
 from .._common.types import Codes, Floats, Ids, Vectors
 from . import binary_ops, binary_search
 from .arguments import as_new_ids
 from .composites import with_ids
 from .pretransform import IndexBinaryPreTransform
 
+LARGEST_FACTOR = 1e9
 _ROW_BY_ROW = (
     faiss.IndexBinaryFlat,
     faiss.IndexBinaryIVF,
@@ -47,8 +48,6 @@ class ReRanked(IndexBinaryPreTransform):
         rows_index, id_map = binary_ops.without_id_map(keyed)
         if has_own_id_map and id_map is None:
             raise ValueError("an index that keeps rows must be behind an IDMap")
-        if beside.ntotal != keyed.ntotal or not binary_ops.has_all_rows(rows_index):
-            raise ValueError("the rows of a re-ranked index do not fit")
         self = cls.__new__(cls)
         IndexBinaryPreTransform.__init__(self, chain, rows_index if has_own_id_map else keyed)
         self._check_fit(beside)
@@ -56,7 +55,21 @@ class ReRanked(IndexBinaryPreTransform):
             rows_index.owner = keyed  # which deletes it in the end
         self._keyed_index, self._beside = keyed, beside
         self.k_factor = k_factor
+        self.check_rows()
         return self
+
+    def check_rows(self) -> None:
+        """Raise an error unless the binary index and what is beside it have the same rows."""
+        self._check_same_count()
+        if not binary_ops.has_all_rows(binary_ops.without_id_map(self._keyed)[0]):
+            raise ValueError("the binary index has ids that are not the rows of what ranks its results again")
+
+    def _check_same_count(self) -> None:
+        if self._keyed.ntotal != self._beside.ntotal:
+            raise ValueError(
+                f"the binary index has {self._keyed.ntotal} vectors, but what ranks its results again has "
+                f"{self._beside.ntotal}"
+            )
 
     def _check_fit(self, beside: Any) -> None:
         """Raise an error if `beside` cannot rank what the binary index finds."""
@@ -114,10 +127,14 @@ class ReRanked(IndexBinaryPreTransform):
             try:
                 self._add_beside(extra)
                 binary_ops.add(keyed, codes, new_ids)
+                self._keyed_index = keyed
             except BaseException:
-                self._beside.remove_ids(faiss.IDSelectorRange(before, self._beside.ntotal))
+                with deferred_interrupts():
+                    if keyed.ntotal == before:
+                        self._beside.remove_ids(faiss.IDSelectorRange(before, self._beside.ntotal))
+                    else:  # it came when all was done
+                        self._keyed_index = keyed
                 raise
-            self._keyed_index = keyed
 
     def _encoded(self, vectors: Vectors) -> tuple[Codes, Any]:
         """Return the codes of vectors, and what of them goes beside."""
@@ -172,13 +189,13 @@ class ReRanked(IndexBinaryPreTransform):
         self._keyed_index = keyed
         return removed
 
-    def reset(self) -> None:
-        """Remove all vectors; what was trained stays."""
-        with self._lock:
-            super().reset()
-            self._beside.reset()
+    def _reset(self) -> None:
+        super()._reset()
+        self._beside.reset()
 
     def _merge(self, other: Any, add_id: int) -> None:
+        if int(other._beside.this) == int(self._beside.this):
+            raise ValueError("an index cannot be merged with one that shares its store")
         keyed = self._keyed_by_ids()
         with binary_ops.moving(keyed, other._keyed_by_ids(), add_id):
             self._merge_beside(other._beside)
@@ -199,6 +216,7 @@ class ReRanked(IndexBinaryPreTransform):
     ) -> tuple[Floats, Ids, Codes]:
         k, (k_factor, params) = as_int(k, "k", 1), self._unwrapped(params)
         vectors = as_float32(self._checked(x))
+        self._check_same_count()
         k_short = int(min(k * k_factor, max(1, self.ntotal)))
         distances, rows, codes = self._shortlist(vectors, k_short, params, with_codes)
         largest_first = self._beside.metric_type == faiss.METRIC_INNER_PRODUCT
@@ -219,6 +237,4 @@ class ReRanked(IndexBinaryPreTransform):
 
 
 def _as_factor(value: Any) -> float:
-    if not value >= 1 or not math.isfinite(value):
-        raise ValueError(f"k_factor must be at least 1, not {value!r}")
-    return float(value)
+    return as_float(value, "k_factor", 1, LARGEST_FACTOR)

@@ -26,7 +26,7 @@ def all_or_nothing(ways_back: Iterable[WayBack]) -> Iterator[None]:
 
 
 def way_back(part: Any) -> WayBack:
-    """Return what makes a transform or an index untrained again, if it is untrained now, for the next time anew."""
+    """Return a function that restores a transform or an index that is untrained now to the state it is in."""
     if part.is_trained:
         return lambda: None
     if isinstance(part, faiss.VectorTransform):

@@ -1,7 +1,7 @@
 """
 A transform as bytes: versioned, checksummed, and not trusted when read. `docs/format.md` has the layout.
 
-Of n dimensions, numbers of dimensions take one byte up to 256, two up to 65536, else four.
+The number of a dimension takes one byte if there are at most 256 dimensions, two up to 65536, else four.
 """
 
 from __future__ import annotations

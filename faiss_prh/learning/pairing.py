@@ -110,7 +110,7 @@ def candidates(first: Floats, second: Floats) -> tuple[Indices, Indices]:
 
 def greedy(i: Indices, j: Indices, gain: Doubles) -> tuple[Indices, Indices]:
     """
-    Choose from pairs, the best first, such that no dimension stands in two; none that is worth nothing.
+    Choose disjoint pairs, the best first, and none without gain.
 
     Examples
     --------

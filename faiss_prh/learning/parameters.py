@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._common.numbers import as_int
+from .._common.numbers import as_float, as_int
 
 MOST_CHOSEN_LAYERS = 100
 """Most layers that n_iso and n_pca may ask for together. Reducing dimensions adds layers of its own."""
@@ -47,11 +47,7 @@ class Parameters:
         chosen = self.n_iso + self.n_pca
         if chosen > MOST_CHOSEN_LAYERS:
             raise ValueError(f"n_iso and n_pca must add up to at most {MOST_CHOSEN_LAYERS}, not {chosen}")
-        if isinstance(self.tilt, bool) or not isinstance(self.tilt, (int, float, np.integer, np.floating)):
-            raise TypeError(f"tilt must be a number, not {self.tilt!r}")
-        if not 0 <= self.tilt <= 1:
-            raise ValueError(f"tilt must be from 0 (isotropic) to 1 (principal axes), not {self.tilt}")
-        object.__setattr__(self, "tilt", float(self.tilt))
+        object.__setattr__(self, "tilt", as_float(self.tilt, "tilt", 0, 1))
         for name in ("tune", "center"):
             value = getattr(self, name)
             if not isinstance(value, (bool, np.bool_)):

@@ -16,6 +16,8 @@ from .limits import Flaw, check_lookups
 from .records import Fields, RecordReader, RecordWriter
 
 _QUANTIZERS = ("IndexBinaryFlat", "IndexBinaryHNSW")
+_TABLE_BYTES = 256
+"""About what a hash table takes in memory, besides its vectors."""
 _WITHOUT_IDS = (*_QUANTIZERS, "IndexBinaryIVF", "IndexBinaryMultiHash")
 BINARY_INDEXES = (*_WITHOUT_IDS, "IndexBinaryIDMap", "IndexBinaryIDMap2", "faiss.IndexBinary")
 
@@ -138,6 +140,7 @@ def _read_hnsw(source: RecordReader, kind: str, fields: Fields) -> Any:
 
 def _write_multi_hash(out: RecordWriter, index: Any) -> None:
     check_lookups(index.d, index.nhash, index.b, index.nflip)
+    out.claim_beyond(_TABLE_BYTES * index.nhash)
     out.record("IndexBinaryMultiHash", d=index.d, ntotal=index.ntotal, nhash=index.nhash, b=index.b, nflip=index.nflip)
     _write_codes(out, storage_of(index), index.ntotal)
 
@@ -145,6 +148,7 @@ def _write_multi_hash(out: RecordWriter, index: Any) -> None:
 def _read_multi_hash(source: RecordReader, kind: str, fields: Fields) -> Any:
     d, nhash, b, nflip = _bits(fields), fields["nhash"], fields["b"], fields["nflip"]
     check_lookups(d, nhash, b, nflip)
+    source.claim_beyond(_TABLE_BYTES * nhash)
     index = faiss.IndexBinaryMultiHash(d, nhash, b)
     index.nflip = nflip
     _add(index, source.rows(fields["ntotal"], index.code_size))

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from ..learning import model_bytes
+
 MAGIC = b"PRHINDEX"
 _VERSION = 2
 _HEADER = struct.Struct("<8sH")
@@ -79,7 +81,7 @@ class ChunkReader:
         return None if self._end is None else len(self._chunk) + max(0, self._end - self._file.tell())
 
     def read(self, size: int) -> bytes:
-        """Return just so many bytes."""
+        """Return exactly `size` bytes."""
         parts = []
         while size > 0:
             if not self._chunk:
@@ -144,7 +146,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 def _hint(header: bytes) -> str:
     """Return what else a file may be."""
-    if header.startswith(b"FAISSPRH"):
+    if header.startswith(model_bytes.MAGIC):
         return ": it is a PRHTransform, for PRHTransform.from_bytes"
     if header[:2] == b"IB":
         return ": it looks like one of Faiss's own, for faiss.read_index_binary"

@@ -68,8 +68,8 @@ def read_index(source: Destination, *, trusted: bool = False) -> Any:
     source : path or binary file object
         A file that is truncated, damaged or something else is a ValueError. A file object is left behind the index.
     trusted : bool
-        Whether to leave Faiss's own bytes to Faiss. That reads all of its formats, also those that are not checked
-        (such as RaBitQ, NSG or the fast-scan ones: `docs/trust.md`); but a forged file could crash the process.
+        Whether to let Faiss read its own bytes, which a float index in the file is made of. They are not checked: a
+        forged file could crash the process (`docs/trust.md`).
 
     Examples
     --------

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..index.limits import METRICS, MOST_LISTS
+from ..index.grammar import METRICS, MOST_LISTS
+from ..index.reranking import LARGEST_FACTOR
 from ..rotation import MAX_DIMENSIONS
 
 MOST_NEIGHBOURS = 1 << 12
@@ -66,7 +67,7 @@ _FIELDS: Mapping[str, Check] = {
     "have_bias": _flag,
     "is_orthonormal": _flag,
     "is_trained": _flag,
-    "k_factor": _number(1, 1e9),
+    "k_factor": _number(1, LARGEST_FACTOR),
     "low": _number(0, 3e38),
     "max_codes": _whole(0, (1 << 63) - 1),
     "max_level": _whole(-1, 100),
@@ -132,7 +133,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 
 
 def check_fields(kind: str, fields: Mapping[str, Any]) -> None:
-    """Raise a Flaw unless a record has just the fields of its kind, with values that can be."""
+    """Raise a Flaw unless a record has exactly the fields of its kind, with valid values."""
     if set(fields) != set(KINDS[kind]):
         raise Flaw(f"{kind} with the fields {', '.join(sorted(fields))} instead of {', '.join(sorted(KINDS[kind]))}")
     for name, value in fields.items():

@@ -23,12 +23,26 @@ from .limits import DEEPEST, KINDS, Flaw, check_fields
 _LENGTH = struct.Struct("<I")
 _LARGEST_RECORD = 1 << 12
 _BLOCK_BYTES = 1 << 20
+_MOST_BEYOND = 64 << 20
 _ON_DISK = b"ilod"  # with which Faiss begins inverted lists in a file of their own
 
 Fields = Mapping[str, Any]
 
 
-class RecordWriter:
+class _Bounded:
+    """What writing and reading limit alike."""
+
+    def __init__(self) -> None:
+        self._depth = self._beyond = 0
+
+    def claim_beyond(self, size: int) -> None:
+        """Refuse an index for which Faiss takes more than a little memory that no bytes of the file stand for."""
+        self._beyond += size
+        if self._beyond > _MOST_BEYOND:
+            raise Flaw(f"it takes more than {_MOST_BEYOND >> 20} MiB of memory besides what it holds")
+
+
+class RecordWriter(_Bounded):
     """
     Writes records.
 
@@ -40,8 +54,8 @@ class RecordWriter:
     """
 
     def __init__(self, out: ChunkWriter, write: Callable[[RecordWriter, Any], None]) -> None:
+        super().__init__()
         self._out, self._write = out, write
-        self._depth = 0
 
     def write(self, thing: Any) -> None:
         """Write the records of an index or a transform."""
@@ -66,22 +80,20 @@ class RecordWriter:
                 self._out.write(data[first : first + _BLOCK_BYTES])
 
     def faiss_bytes(self, write: Callable[[Any, Any], None], thing: Any) -> None:
-        """Write what Faiss makes of a thing: pieces, each after its length, and a length of 0."""
+        """Write what Faiss makes of a thing, which says itself where it ends."""
 
         def callback(data: bytes) -> None:
             if data == _ON_DISK:
                 raise Flaw("its inverted lists are in a file of their own")
-            if data:
-                self._out.write(_LENGTH.pack(len(data)) + data)
+            self._out.write(data)
 
         try:
             write(thing, faiss.PyCallbackIOWriter(callback))
         except RuntimeError as error:
             raise Flaw(f"Faiss: {error}") from None
-        self._out.write(_LENGTH.pack(0))
 
 
-class RecordReader:
+class RecordReader(_Bounded):
     """
     Reads the records that a `RecordWriter` wrote, and trusts none of them.
 
@@ -97,8 +109,8 @@ class RecordReader:
     def __init__(
         self, source: ChunkReader, readers: Mapping[str, Callable[[RecordReader, str, Fields], Any]], trusted: bool
     ) -> None:
+        super().__init__()
         self._source, self._readers, self.trusted = source, readers, trusted
-        self._depth = 0
 
     def read(self, expected: Collection[str]) -> Any:
         """Return the index or transform whose records come next; its type must be one of those expected."""
@@ -145,22 +157,4 @@ class RecordReader:
                 f"this file holds Faiss's own bytes of an {name}, which are not checked: if they were forged, Faiss "
                 "could crash. If you trust the file, read it with trusted=True (on the command line, --trusted)"
             )
-        piece = memoryview(b"")
-
-        def callback(size: int) -> bytes:
-            nonlocal piece
-            parts = []
-            while size > 0:
-                if not piece:
-                    piece = memoryview(self._source.read(*_LENGTH.unpack(self._source.read(_LENGTH.size))))
-                    if not piece:
-                        raise Flaw("Faiss's bytes end too early")
-                parts.append(piece[:size])
-                piece = piece[len(parts[-1]) :]
-                size -= len(parts[-1])
-            return b"".join(parts)
-
-        thing = read(faiss.PyCallbackIOReader(callback))
-        if piece or _LENGTH.unpack(self._source.read(_LENGTH.size)) != (0,):
-            raise Flaw("Faiss's bytes go on too long")
-        return thing
+        return read(faiss.PyCallbackIOReader(self._source.read))

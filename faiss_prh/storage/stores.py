@@ -8,6 +8,7 @@ from typing import Any
 import faiss
 import numpy as np
 
+from .._common.types import Floats
 from .limits import Flaw
 from .records import Fields, RecordReader, RecordWriter
 
@@ -67,6 +68,7 @@ def _write_scalar_quantizer(out: RecordWriter, store: Any) -> None:
     sq, n = store.sq, store.ntotal
     ranges = faiss.vector_to_array(sq.trained)
     _check_ranges(sq.qtype, store.d, len(ranges), bool(store.is_trained or n))
+    _check_finite(ranges)
     out.record(
         "IndexScalarQuantizer", d=store.d, ntotal=n, **_metric(store), is_trained=bool(store.is_trained),
         qtype=sq.qtype, rangestat=sq.rangestat, rangestat_arg=sq.rangestat_arg, n_ranges=len(ranges) // 2,
@@ -83,8 +85,7 @@ def _read_scalar_quantizer(source: RecordReader, kind: str, fields: Fields) -> A
     store.metric_arg, store.is_trained = fields["metric_arg"], fields["is_trained"]
     store.sq.rangestat, store.sq.rangestat_arg = fields["rangestat"], fields["rangestat_arg"]
     ranges = source.array("<f4", 2 * fields["n_ranges"])
-    if not np.isfinite(ranges).all():
-        raise Flaw("ranges of a scalar quantizer that are not finite")
+    _check_finite(ranges)
     faiss.copy_array_to_vector(ranges, store.sq.trained)
     if n:
         faiss.copy_array_to_vector(source.array("u1", n * store.code_size), store.codes)
@@ -98,6 +99,11 @@ def _check_ranges(qtype: int, d: int, n_values: int, is_used: bool) -> None:
     expected = 2 * _RANGES[qtype](d) if is_used else 0
     if n_values != expected:
         raise Flaw(f"a scalar quantizer with {n_values} limits of ranges instead of {expected}")
+
+
+def _check_finite(ranges: Floats) -> None:
+    if not np.isfinite(ranges).all():
+        raise Flaw("ranges of a scalar quantizer that are not finite")
 
 
 def _metric(store: Any) -> dict[str, Any]:

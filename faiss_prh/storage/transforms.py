@@ -20,6 +20,8 @@ class _Kind(NamedTuple):
     arrays: Callable[[Fields], dict[str, int]]
     """The names of its arrays, and their lengths once it is trained."""
     dtype: str = "<f4"
+    beyond: Callable[[Fields], int] = lambda fields: 0
+    """The bytes that Faiss takes for it besides the arrays."""
 
 
 def _matrix(fields: Fields) -> dict[str, int]:
@@ -42,7 +44,11 @@ _KINDS = {
     "RemapDimensionsTransform": _Kind(
         lambda f: faiss.RemapDimensionsTransform(f["d_in"], f["d_out"], False), lambda f: {"map": f["d_out"]}, "<i4"
     ),
-    "HadamardRotation": _Kind(lambda f: faiss.HadamardRotation(f["d_in"], f["seed"]), lambda f: {}),
+    "HadamardRotation": _Kind(
+        lambda f: faiss.HadamardRotation(f["d_in"], f["seed"]),
+        lambda f: {},
+        beyond=lambda f: 3 * 4 * 2 * f["d_in"],  # three arrays of signs, as long as the next power of two
+    ),
 }
 TRANSFORMS = (*_KINDS, "PRHTransform", "faiss.VectorTransform")
 
@@ -67,6 +73,7 @@ def write_transform(out: RecordWriter, transform: Any) -> None:
         if len(arrays[name]) != length:
             raise Flaw(f"{kind}: {name} has {len(arrays[name])} values instead of {length}")
     _check_map(fields, arrays.get("map"))
+    out.claim_beyond(_KINDS[kind].beyond(fields))
     out.record(kind, **fields)
     for array in arrays.values():
         out.array(array, _KINDS[kind].dtype)
@@ -75,6 +82,7 @@ def write_transform(out: RecordWriter, transform: Any) -> None:
 def _read_transform(source: RecordReader, kind: str, fields: Fields) -> Any:
     arrays = {name: source.array(_KINDS[kind].dtype, length) for name, length in _lengths(kind, fields).items()}
     _check_map(fields, arrays.get("map"))
+    source.claim_beyond(_KINDS[kind].beyond(fields))
     transform = _KINDS[kind].make(fields)
     for name, array in arrays.items():
         faiss.copy_array_to_vector(array, _inside(transform, name))

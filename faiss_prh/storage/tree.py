@@ -1,4 +1,4 @@
-"""Any index as a tree of records: those of this package, and Faiss's indexes of indexes with a PRHTransform in them."""
+"""Any index as a tree of records: those of this package, and Faiss's indexes of indexes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import faiss
-import numpy as np
 
+from .._common.arrays import LARGEST_NORM
 from ..index.asymmetric import IndexBinaryAsymmetric, NormScale
 from ..index.composites import Composite, put_together, taken_apart
-from ..index.parts_of import transforms_of
 from ..index.pretransform import IndexBinaryPreTransform
 from ..index.refine import IndexBinaryRefine
 from ..index.reranking import ReRanked
-from ..transform import PRHTransform
 from .binary import BINARY_INDEXES, BINARY_READERS, write_binary
 from .limits import Flaw
 from .records import Fields, RecordReader, RecordWriter
@@ -45,8 +43,13 @@ def _write_ours(out: RecordWriter, index: IndexBinaryPreTransform) -> None:
     fields: dict[str, Any] = {"n_transforms": len(index.chain)}
     if isinstance(index, ReRanked):
         fields |= {"k_factor": index.k_factor, "own_id_map": index._has_own_id_map}
+        try:
+            index.check_rows()
+        except ValueError as error:
+            raise Flaw(str(error)) from None
     if isinstance(index, IndexBinaryAsymmetric):
         scale = index._scale or NormScale(1.0, 0.0, 0.0)
+        _check_scale(scale)
         fields |= {"has_scale": index._scale is not None, **scale._asdict()}
     out.record(type(index).__name__, **fields)
     for transform in index.chain:
@@ -71,15 +74,19 @@ def _read_ours(source: RecordReader, kind: str, fields: Fields) -> Any:
         norms.add(block)
     index = IndexBinaryAsymmetric._restored(chain, keyed, norms, fields["k_factor"], fields["own_id_map"])
     scale = NormScale(fields["low"], fields["step"], fields["reach"])
-    if scale.low <= 0 or math.log(scale.low) + 255 * scale.step >= math.log(np.finfo(np.float32).max):
-        raise Flaw(f"{scale}, which stands for norms that cannot be")
+    _check_scale(scale)
     index._scale = scale if fields["has_scale"] else None
     return index
 
 
+def _check_scale(scale: NormScale) -> None:
+    if scale.low <= 0 or math.log(scale.low) + 255 * scale.step > math.log(2 * LARGEST_NORM):
+        raise Flaw(f"{scale}, which stands for norms that cannot be")
+
+
 def _write_float(out: RecordWriter, index: Any) -> None:
     composite = taken_apart(index)
-    if composite is None or not any(isinstance(part, PRHTransform) for part in transforms_of(index)):
+    if composite is None:
         index = faiss.downcast_index(index)
         before = list(_sizes(index))
         out.record("faiss.Index", **{"class": type(index).__name__})
