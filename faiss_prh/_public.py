@@ -5,6 +5,7 @@ from .index.factory import index_factory
 from .index.pretransform import IndexBinaryPreTransform
 from .index.refine import IndexBinaryRefine
 from .learning.parameters import Parameters
+from .patch import install, uninstall
 from .rotation import PairwiseRotation
 from .storage.files import clone_index, deserialize_index, read_index, serialize_index, write_index
 from .storage.stock import to_faiss
@@ -20,8 +21,10 @@ __all__ = [
     "clone_index",
     "deserialize_index",
     "index_factory",
+    "install",
     "read_index",
     "serialize_index",
     "to_faiss",
+    "uninstall",
     "write_index",
 ]

@@ -15,7 +15,7 @@ FLOORS = [
     {"transform"},
     {"index"},
     {"storage"},
-    {"cli", "dask"},
+    {"cli", "dask", "patch"},
     {"_public"},
     {"__init__"},
 ]

@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from ..learning.model_bytes import MAGIC
+from ..learning import model_bytes
 
-_MAGIC = b"PRHINDEX"
+MAGIC = b"PRHINDEX"
 _VERSION = 2
 _HEADER = struct.Struct("<8sH")
 _CHUNK = struct.Struct("<II")
@@ -38,7 +38,7 @@ class ChunkWriter:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._buffer = bytearray()
-        header = _HEADER.pack(_MAGIC, _VERSION)
+        header = _HEADER.pack(MAGIC, _VERSION)
         self._checksum = zlib.crc32(header)
         _write_all(file, header)
 
@@ -67,7 +67,7 @@ class ChunkReader:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         header = _read_up_to(file, _HEADER.size)
-        if len(header) < _HEADER.size or not header.startswith(_MAGIC):
+        if len(header) < _HEADER.size or not header.startswith(MAGIC):
             raise IndexFileError(f"this is not an index file of faiss-prh{_hint(header)}")
         _, version = _HEADER.unpack(header)
         if version != _VERSION:
@@ -146,7 +146,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 def _hint(header: bytes) -> str:
     """Return what else a file may be."""
-    if header.startswith(MAGIC):
+    if header.startswith(model_bytes.MAGIC):
         return ": it is a PRHTransform, for PRHTransform.from_bytes"
     if header[:2] == b"IB":
         return ": it looks like one of Faiss's own, for faiss.read_index_binary"
