@@ -1,4 +1,5 @@
 import gc
+import importlib
 
 import faiss
 import numpy as np
@@ -232,3 +233,10 @@ def test_unknown_metrics(metric):
     for description in ("PRH,Flat", "PRH,BFlat,RFlat", "Flat"):
         with pytest.raises(ValueError, match=f"METRIC_…, not {metric}"):
             index_factory(16, description, metric)
+
+
+def test_strings_of_indexes_without_hadamard_rotations(monkeypatch):
+    """Faiss 1.8 has none."""
+    monkeypatch.delattr(faiss, "HadamardRotation", raising=False)
+    module = importlib.reload(importlib.import_module("faiss_prh.index.factory_string"))
+    assert module.factory_string(index_factory(16, "PRH,BFlat")) == "PRH,BFlat"

@@ -16,8 +16,6 @@ from .parts_of import nested, transforms_of
 from .refine import IndexBinaryRefine
 from .reranking import ReRanked
 
-_HADAMARD_SEED = faiss.HadamardRotation(1).seed
-
 
 def factory_string(index: Any) -> str:
     """
@@ -63,7 +61,7 @@ def _transform(transform: Any) -> str:
     if name == "NormalizationTransform":
         return "L2norm"
     if name == "HadamardRotation":  # a number after it is its seed
-        return "HR" if transform.seed == _HADAMARD_SEED else f"HR{transform.seed}"
+        return "HR" if transform.seed == faiss.HadamardRotation(1).seed else f"HR{transform.seed}"
     if name == "RemapDimensionsTransform" and _is_padding(transform):
         return f"Pad{d_out}"
     short = {"ITQTransform": "ITQ", "RandomRotationMatrix": "RR"}
