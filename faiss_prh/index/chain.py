@@ -80,8 +80,8 @@ def product_codes(z: Floats, offset: Floats) -> Codes:
 
     Centring the base vectors changes all inner products with a query alike. So the query need not be centred, and on
     some data must not be: ⟨Aq, Ax + b⟩ = ⟨q, x⟩ + ⟨Aq, b⟩. But where vectors are equally long, the largest products are
-    the nearest vectors, which two centred codes find best. Halfway is the best that needs no learning: `python -m bench
-    rerank` compares it with base vectors that are not centred.
+    the nearest vectors, which two centred codes find best. Halfway is a compromise between the two, and not the best on
+    every data set; docs/performance.md says how it was chosen.
     """
     return packed_signs(z - offset * np.float32(0.5))
 
