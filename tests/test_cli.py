@@ -164,11 +164,11 @@ def test_info(folder, capsys):
     said = json.loads(succeed(capsys, "info", "i.prh", "--json"))
     assert said["prh"][0]["d_in"] == D
     assert said["prh"][0]["variance_kept"] is None  # it was never trained
-    expected = {"factory": "PRH,BFlat", "dimensions": D, "bits": D, "vectors": 1500, "is_trained": True}
+    expected = {"factory": "SRR,BFlat", "dimensions": D, "bits": D, "vectors": 1500, "is_trained": True}
     assert expected.items() <= said.items()
     assert said["bytes"] == os.path.getsize("i.prh")
     text = succeed(capsys, "info", "i.prh")
-    assert "factory: PRH,BFlat\n" in text
+    assert "factory: SRR,BFlat\n" in text
     assert "  rotations: 32 in 4 layers" in text
 
     said = json.loads(succeed(capsys, "info", "m.prh", "--json"))

@@ -402,13 +402,15 @@ def test_haystack_takes_only_float_indexes(haystack):
 
 # txtai
 
+TXTAI = ["IDMap,PRH,Flat", "IDMap2,PRH,SQ8", "PRH,IVF8,Flat", "IDMap2,PRH,BFlat,RFlat", "IDMap2,PRH,BFlat,RAsym"]
+
 
 @pytest.fixture
 def txtai(installed):
     return recipe("txtai")
 
 
-@pytest.mark.parametrize("factory", ["IDMap,PRH,Flat", "IDMap2,PRH,SQ8", "PRH,IVF8,Flat", "IDMap2,PRH,BFlat,RFlat"])
+@pytest.mark.parametrize("factory", TXTAI)
 def test_txtai(factory, txtai, corpus, tmp_path):
     sentences, places, queries = corpus
     embeddings = txtai.create(factory)
