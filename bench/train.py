@@ -20,7 +20,7 @@ QUICK_CASES = [(64, 5_000, 15.0, "ITQ"), (2048, 500, 20.0, "covariance")]
 MEMORY_CASES = [(784, 100_000), (25600, 20_000), (64000, 10_000)]
 QUICK_MEMORY_CASES = [(2048, 40_000)]
 MEMORY_TARGET = 2.5
-MATRIX_CASE, QUICK_MATRIX_CASE = (4096, 10_000), (512, 500)
+MATRIX_CASE, QUICK_MATRIX_CASE = (4096, 20_000), (512, 500)
 MATRIX_TARGET = 1.1
 """How much longer training may take for the dense matrix that Faiss writes."""
 

@@ -25,6 +25,7 @@ from .rotation import PairwiseRotation, checked_dimension
 Output = TypeVar("Output", Floats, Codes)
 
 _REVERSED = np.packbits(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1), axis=1, bitorder="little")[:, 0]
+_is_trained = faiss.VectorTransform.is_trained.fget
 _TUNED = 256
 """Most dimensions for which tuning at full dimension was worth its time."""
 _DENSE_BYTES = 64 << 20
@@ -176,7 +177,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     @property
     def is_trained(self) -> bool:
         """Whether there is a rotation to apply. Setting it to False forgets what was learned."""
-        return bool(faiss.VectorTransform.is_trained.fget(self))
+        return bool(_is_trained(self))
 
     @is_trained.setter
     def is_trained(self, value: bool) -> None:
@@ -190,17 +191,20 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     @property
     def rotation(self) -> PairwiseRotation | None:
         """What was learned."""
-        return self._known.rotation if self._known else None
+        model = self._known()
+        return model.rotation if model else None
 
     @property
     def mean(self) -> Floats | None:
         """What is subtracted before the rotation."""
-        return self._known.mean if self._known else None
+        model = self._known()
+        return model.mean if model else None
 
     @property
     def kept(self) -> Indices | None:
         """Which dimensions of the rotation come out."""
-        return self._known.kept if self._known else None
+        model = self._known()
+        return model.kept if model else None
 
     def to_dense(self) -> Doubles:
         """
@@ -418,7 +422,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         >>> PRHTransform.from_bytes(prh.to_bytes()).rotation == prh.rotation
         True
         """
-        return model_bytes.dumps(self.d_in, self.d_out, self.parameters, self._known)
+        return model_bytes.dumps(self.d_in, self.d_out, self.parameters, self._known())
 
     @classmethod
     def from_bytes(cls, data: bytes, max_dense_bytes: int = _DENSE_BYTES) -> PRHTransform:
@@ -464,15 +468,14 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
             self._model = model
 
     def _trained(self) -> Model:
-        model = self._known
+        model = self._known()
         if model is None:
             raise RuntimeError("this PRHTransform is not trained: call train(x) first")
         return model
 
-    @property
     def _known(self) -> Model | None:
-        """What was learned, if it still counts."""
-        return self._model if self.is_trained else None
+        """Return what was learned, if it still counts."""
+        return self._model if _is_trained(self) else None
 
     def _checked(self, x: npt.ArrayLike, reverse: bool = False) -> Vectors:
         learned = self._trained()
@@ -482,15 +485,17 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         self, native: Callable[..., int | None], x: AnyArray, out: Output, *more: AnyArray, passes_nan: bool = False
     ) -> Output:
         """Write what native code makes of `x` to `out`, and more arrays, a block at a time."""
-        first = 0
+        first, address, written = 0, int(self.this), (out, *more)
         for block in float32_blocks(x):
-            part = slice(first, first + len(block))
-            bad = native(int(self.this), block, out[part], *(array[part] for array in more))
+            end = first + len(block)
+            # A single query must not wait for slices.
+            parts = written if len(block) == len(x) else [array[first:end] for array in written]
+            bad = native(address, block, *parts)
             if bad is not None and passes_nan:
                 bad = first_unusable_row(np.nan_to_num(block, posinf=0, neginf=0))
             if bad is not None:
                 raise unusable(block[bad], f"vector {first + bad}")
-            first += len(block)
+            first = end
         return out
 
 
