@@ -81,6 +81,8 @@ def uninstall() -> None:
 
 def _index_factory(*args: Any) -> Any:
     is_ours = len(args) > 1 and isinstance(args[1], str) and _has_our_words(args[1])
+    if is_ours and len(args) == 4 and args[3] is True:  # own_invlists, which is the default
+        args = args[:3]
     return index_factory(*args) if is_ours else _stock[faiss, "index_factory"](*args)
 
 

@@ -40,9 +40,10 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     train. The signs of its outputs are binary codes (`encode`) for Faiss's binary indexes.
 
     Up to a size, Faiss also takes it for a ``faiss.LinearTransform``: beside the rotations it keeps the matrix and the
-    bias that they amount to. So ``faiss.write_index``, ``faiss.clone_index`` and pickle work on indexes with it inside;
-    what they make is dense, gives the same results but for rounding, and needs no faiss-prh. `faiss_prh.write_index`
-    and `faiss_prh.clone_index` keep the rotations.
+    bias that they amount to. So ``faiss.write_index``, ``faiss.clone_index`` and pickle work on indexes with it inside.
+    What they make is dense and needs no faiss-prh. It finds the same but for rounding; but what it reconstructs from
+    fewer outputs than inputs lacks the mean of what was dropped, and if it was untrained it cannot be trained.
+    `faiss_prh.write_index` and `faiss_prh.clone_index` keep the rotations.
 
     Parameters
     ----------
@@ -142,10 +143,10 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
             tune,
             center,
         )
-        self.max_dense_bytes = as_int(max_dense_bytes, "max_dense_bytes", 0)
+        self._max_dense_bytes = as_int(max_dense_bytes, "max_dense_bytes", 0)
         self._model = None
         self._gathered = None
-        is_linear = 4 * d * d_out <= self.max_dense_bytes
+        is_linear = 4 * d * d_out <= self._max_dense_bytes
         # Adopting the proxy's pointer makes this object the transform's owner, in Faiss's own bookkeeping.
         self.this = _native.new_transform(d, d_out, is_linear, _train_callback).this
         _transforms[int(self.this)] = self
@@ -187,6 +188,11 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         with _publishing:
             faiss.VectorTransform.is_trained.fset(self, False)
             self._model = None
+
+    @property
+    def max_dense_bytes(self) -> int:
+        """The size of the dense matrix up to which it is kept for Faiss."""
+        return self._max_dense_bytes
 
     @property
     def rotation(self) -> PairwiseRotation | None:

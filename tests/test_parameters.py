@@ -119,7 +119,7 @@ IGNORED = {
     "inside out": (
         RERANKED, lambda: PRE(index_params=REFINE(k_factor=2)), TypeError, "IndexRefineSearchParameters must be",
     ),
-    "filter outside": (RERANKED, lambda: PRE(sel=selector()), ValueError, "belongs into its index_params"),
+    "filter outside": (RERANKED, lambda: PRE(sel=selector()), ValueError, "belongs in its index_params"),
     "filter outside of both": (
         RERANKED[1:], lambda: REFINE(sel=selector(), base_index_params=PRE()), ValueError, "its base_index_params",
     ),

@@ -21,7 +21,7 @@ TRANSFORM
   PRH[<bits>]         learned rotation; as many bits as dimensions by default
   PRH[<bits>](<n_iso>[,<n_pca>[,<tilt>]])
                       the same with the paper's parameters, not tuned
-  SRR[<bits>]         random rotation of the same kind, without training
+  SRR[<bits>]         sparse random rotation, which needs no training
   PCA<d> PCAR<d> PCAW<d> PCAWR<d> ITQ[<d>] OPQ<m>[_<d>] RR[<d>] Pad<d>
                       Faiss's transforms, to <d> dimensions
   L2norm HR[<seed>]   Faiss's, to as many dimensions as before

@@ -39,8 +39,8 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
     description : str
         A binary index (``BFlat``, ``BIVF1024``, …) behind transforms makes an `IndexBinaryPreTransform`, and a float
         index behind PRH a ``faiss.IndexPreTransform``. Any other string is passed to Faiss as it is. ``PRH64`` makes
-        64 bits; numbers in parentheses ask for the paper's PRH, which is not tuned. ``SRR`` or ``SRR64`` is a random
-        rotation of the same kind (`PRHTransform.random`), which needs no training. At the end of the string,
+        64 bits; numbers in parentheses ask for the paper's PRH, which is not tuned. ``SRR`` or ``SRR64`` is a sparse
+        random rotation (`PRHTransform.random`), which needs no training. At the end of the string,
         ``RFlat`` and ``Refine(…)`` re-rank the results by a store of the vectors (`IndexBinaryRefine`), and ``RAsym``
         re-ranks them by the codes and one more byte per vector (`IndexBinaryAsymmetric`).
     metric : int, optional
@@ -76,9 +76,7 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
             )
         return _with_id_map(_binary_index(d, described.core), described.id_map)
     chain: list[Any] = []
-    center = (
-        described.is_binary or metric != faiss.METRIC_INNER_PRODUCT
-    )  # which float indexes do not compute about a mean
+    center = described.is_binary or metric != faiss.METRIC_INNER_PRODUCT  # float indexes compute them about zero
     for part in described.transforms:
         d_in = chain[-1].d_out if chain else d
         chain.append(_prh(d_in, part, center) if is_prh(part) else _faiss_transform(d_in, part))

@@ -55,7 +55,7 @@ def of_reranking(params: Any) -> tuple[float | None, Any]:
 
 def _check_no_filter(params: Any, inside: str) -> None:
     if params.sel is not None:
-        raise ValueError(f"Faiss ignores the sel of {type(params).__name__}: it belongs into its {inside}")
+        raise ValueError(f"Faiss ignores the sel of {type(params).__name__}: it belongs in its {inside}")
 
 
 def inner_params(params: Any, name: str) -> Any:

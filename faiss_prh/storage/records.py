@@ -155,6 +155,7 @@ class RecordReader(_Bounded):
         if not self.trusted:
             raise IndexFileError(
                 f"this file holds Faiss's own bytes of an {name}, which are not checked: if they were forged, Faiss "
-                "could crash. If you trust the file, read it with trusted=True (on the command line, --trusted)"
+                "could crash. If you trust the file, read it with trusted=True (on the command line, --trusted; if "
+                "faiss.read_index is reading it, faiss_prh.install(trusted=True))"
             )
         return read(faiss.PyCallbackIOReader(self._source.read))
