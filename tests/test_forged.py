@@ -267,7 +267,16 @@ def test_faiss_bytes_are_read_only_with_trust(description):
     ids=["signs", "tables"],
 )
 def test_memory_that_no_bytes_stand_for(forged):
-    assert_refused("more than 64 MiB of memory besides what it holds", forged)
+    assert_refused(r"more than 64 MiB of memory besides what it holds|does not have", forged)
+
+
+def test_a_transform_that_this_faiss_does_not_have(monkeypatch):
+    monkeypatch.delattr(faiss, "HadamardRotation", raising=False)
+    forged = [
+        {"type": "IndexBinaryPreTransform", "n_transforms": 1},
+        {"type": "HadamardRotation", "d_in": 8, "seed": 1},
+    ]
+    assert_refused(f"a HadamardRotation, which Faiss {faiss.__version__} does not have", forged)
 
 
 def test_norms_that_cannot_be():

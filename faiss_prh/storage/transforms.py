@@ -80,6 +80,8 @@ def write_transform(out: RecordWriter, transform: Any) -> None:
 
 
 def _read_transform(source: RecordReader, kind: str, fields: Fields) -> Any:
+    if not hasattr(faiss, kind):
+        raise Flaw(f"a {kind}, which Faiss {faiss.__version__} does not have")
     arrays = {name: source.array(_KINDS[kind].dtype, length) for name, length in _lengths(kind, fields).items()}
     _check_map(fields, arrays.get("map"))
     source.claim_beyond(_KINDS[kind].beyond(fields))
