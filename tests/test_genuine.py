@@ -160,7 +160,7 @@ def test_transforms(name):
         np.testing.assert_allclose(again.chain[0].apply(X), transform.apply(X), atol=1e-5)
     again = deserialize_index(serialize_index(index)).chain[0]
     np.testing.assert_array_equal(again.apply(X), transform.apply(X))
-    if name in ("rotation", "PCA", "OPQ", "centring", "Hadamard"):  # the others cannot be undone
+    if name in ("rotation", "PCA", "OPQ", "centring"):  # the others cannot be undone, Hadamard's not by every Faiss
         y = transform.apply(X)
         np.testing.assert_array_equal(again.reverse_transform(y), transform.reverse_transform(y))
 
@@ -200,6 +200,9 @@ def test_stores_of_other_kinds_need_trust():
         np.testing.assert_array_equal(again.search(X, 3)[1], index.search(X, 3)[1])
 
 
+@pytest.mark.skipif(
+    faiss.__version__.startswith("1.13."), reason="Faiss 1.13 assigns NaN to a list that does not exist"
+)
 def test_lists_without_a_vector_that_was_not_finite():
     """Faiss counts it, and drops it."""
     x = X.copy()
