@@ -37,6 +37,16 @@ def one_thread(thread_count):
     thread_count(1)
 
 
+def filled(description):
+    index = index_factory(D, description)
+    index.train(X)
+    if "IDMap" in description:
+        index.add_with_ids(X, np.arange(len(X)))
+    else:
+        index.add(X)
+    return index
+
+
 # Training
 
 
@@ -353,12 +363,7 @@ class Interrupting:
 )
 @pytest.mark.parametrize("after", range(1, 40, 3))
 def test_an_interrupted_removal_is_whole(description, after, monkeypatch):
-    index = index_factory(D, description)
-    index.train(X)
-    if "IDMap" in description:
-        index.add_with_ids(X, np.arange(len(X)))
-    else:
-        index.add(X)
+    index = filled(description)
     for name in ("ids_in_list", "selected", "_set_ids", "ids_of_rows"):
         monkeypatch.setattr(binary_ops, name, Interrupting(getattr(binary_ops, name), after))
     with contextlib.suppress(KeyboardInterrupt):
@@ -370,7 +375,7 @@ def test_an_interrupted_removal_is_whole(description, after, monkeypatch):
         if "IDMap" in description:
             assert one.search(X[1:30:2], 1)[1].ravel().tolist() == list(range(1, 30, 2))
         else:
-            assert one.search(X[1::2], 1)[0].max() == 0 or "RFlat" in description
+            np.testing.assert_allclose(one.search(X[1::2], 1)[0], 0, atol=1e-3)
 
 
 def test_an_interrupt_when_all_was_added_leaves_it_whole(monkeypatch):
@@ -436,12 +441,7 @@ def test_ids_are_gone_after_a_reset(kind):
 
 @pytest.mark.parametrize("description", ["PRH,BFlat", "PRH,BIVF4", "IDMap2,PRH,BFlat", "PRH,BHash4", "PRH,BFlat,RFlat"])
 def test_any_radius(description):
-    index = index_factory(D, description)
-    index.train(X)
-    if "IDMap" in description:
-        index.add_with_ids(X, np.arange(len(X)))
-    else:
-        index.add(X)
+    index = filled(description)
     if quantizer_of(index):
         index.index.nprobe = 4
     limits, distances, found = index.range_search(X[:5], 0)
