@@ -39,7 +39,6 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("rows_covariances", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
         ("rows_rotate", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
         ("gather", c_char_p, [c_int64, c_int64, pointer, pointer]),
-        ("signed_sums", c_char_p, [c_int64, c_int64, pointer, c_int64, pointer, pointer]),
     ]:
         function = getattr(library, f"prh_{name}")
         function.restype, function.argtypes = result, arguments
@@ -182,14 +181,6 @@ def gather(addresses: Ids, size: int) -> Codes:
     records = np.empty((*addresses.shape, size), dtype=np.uint8)
     _check(_library.prh_gather(addresses.size, size, _at(addresses), _at(records)))
     return records
-
-
-def signed_sums(z: Floats, codes: Codes) -> Floats:
-    """Return for each query z of 8·b values and its k codes of b bytes the sum of ±z: minus where a bit is not set."""
-    n, k, n_bytes = codes.shape
-    sums = np.empty((n, k), dtype=np.float32)
-    _check(_library.prh_signed_sums(n, n_bytes, _at(z), k, _at(codes), _at(sums)))
-    return sums
 
 
 def _check_version(native: str) -> None:

@@ -4,6 +4,8 @@ from .index.asymmetric import IndexBinaryAsymmetric
 from .index.factory import index_factory
 from .index.pretransform import IndexBinaryPreTransform
 from .index.refine import IndexBinaryRefine
+from .index.signs import IndexIVFSigns, SearchParametersIVFSigns
+from .index.signs_refine import IndexIVFSignsRefine
 from .learning.parameters import Parameters
 from .patch import install, uninstall
 from .rotation import PairwiseRotation
@@ -15,9 +17,12 @@ __all__ = [
     "IndexBinaryAsymmetric",
     "IndexBinaryPreTransform",
     "IndexBinaryRefine",
+    "IndexIVFSigns",
+    "IndexIVFSignsRefine",
     "PRHTransform",
     "PairwiseRotation",
     "Parameters",
+    "SearchParametersIVFSigns",
     "clone_index",
     "deserialize_index",
     "index_factory",

@@ -91,7 +91,7 @@ def _has_our_words(description: str) -> bool:
         described = parsed(description)
     except ValueError:  # to be raised again by whose words these are
         return any(map(is_prh, description.split(",")))
-    return described.has_prh or (described.is_binary and bool(described.transforms))
+    return described.has_prh or bool((described.is_binary or described.lists_of_signs) and described.transforms)
 
 
 def _write_index(*args: Any) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import faiss_prh
-from faiss_prh import IndexBinaryAsymmetric, IndexBinaryPreTransform, IndexBinaryRefine, PRHTransform, _native
+from faiss_prh import IndexBinaryAsymmetric, IndexBinaryPreTransform, IndexBinaryRefine, PRHTransform
 
 D = 100
 K = 5
@@ -94,14 +94,6 @@ def test_stores_are_those_of_faiss(store):
     np.testing.assert_allclose(distances, expected_distances, rtol=1e-4)
 
 
-def test_stored_vectors_are_decoded_in_blocks(monkeypatch):
-    index = filled("PRH,BFlat,Refine(SQ8)")
-    expected = index.search(XQ, K)
-    monkeypatch.setattr(faiss_prh.index.refine, "_DECODED_VALUES", 3 * K * D)
-    for mine, theirs in zip(index.search(XQ, K), expected, strict=True):
-        np.testing.assert_array_equal(mine, theirs)
-
-
 def asymmetric(index, rows):
     """The estimate of the squared distance, from the signs and the norm in 256 steps of equal ratio."""
     x, xq = XB, XQ
@@ -175,16 +167,6 @@ def test_encoding_with_norms(d, bits, n, simd_level, monkeypatch):
 def test_codes_are_the_same_with_norms_beside_them(chain):
     index, plain = filled(f"{chain},BFlat,RAsym"), filled(f"{chain},BFlat")
     np.testing.assert_array_equal(index.reconstruct_codes(), plain.reconstruct_codes())
-
-
-@pytest.mark.parametrize("n_bytes", [1, 3, 4, 5, 13, 96])
-def test_signed_sums(n_bytes, simd_level, thread_count):
-    thread_count(2)
-    rng = np.random.default_rng(n_bytes)
-    z = rng.normal(size=(40, 8 * n_bytes)).astype(np.float32)
-    codes = rng.integers(0, 256, (40, 300, n_bytes), dtype=np.uint8)
-    signs = np.unpackbits(codes, axis=2, bitorder="little") * 2.0 - 1
-    np.testing.assert_allclose(_native.signed_sums(z, codes), np.einsum("qkd,qd->qk", signs, z), atol=1e-3)
 
 
 @pytest.mark.parametrize("refine", ["RFlat", "RAsym"])

@@ -11,7 +11,7 @@ PACKAGE = Path(faiss_prh.__file__).parent
 FLOORS = [
     {"_common"},
     {"_native", "rotation", "theory"},
-    {"learning"},
+    {"_scan", "learning"},
     {"transform"},
     {"index"},
     {"storage"},

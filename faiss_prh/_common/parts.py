@@ -9,7 +9,7 @@ from typing import Any
 import faiss
 import numpy as np
 
-from .types import Codes
+from .types import AnyArray
 
 _FIRST = 16
 """Number of queries in the first part, for each thread."""
@@ -35,18 +35,18 @@ def parts(n: int) -> Iterator[slice]:
         count = max(1, int(count * min(8, _SECONDS / max(time.monotonic() - begun, 1e-9))))
 
 
-def search(call: Callable[[Any], Any], codes: Codes) -> tuple[Any, Any]:
+def search(call: Callable[[Any], Any], queries: AnyArray) -> tuple[Any, Any]:
     """Return the distances and ids that a search finds, searching part after part."""
-    found = [call(codes[part]) for part in parts(len(codes))] or [call(codes)]
+    found = [call(queries[part]) for part in parts(len(queries))] or [call(queries)]
     if len(found) == 1:
         return found[0][0], found[0][1]
     D, I = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
     return D, I
 
 
-def range_search(call: Callable[[Any], Any], codes: Codes) -> tuple[Any, Any, Any]:
+def range_search(call: Callable[[Any], Any], queries: AnyArray) -> tuple[Any, Any, Any]:
     """Return the limits, distances and ids that a range search finds, searching part after part."""
-    found = [call(codes[part]) for part in parts(len(codes))] or [call(codes)]
+    found = [call(queries[part]) for part in parts(len(queries))] or [call(queries)]
     if len(found) == 1:
         return found[0][0], found[0][1], found[0][2]
     counts = np.concatenate([np.diff(limits) for limits, _, _ in found])

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from functools import partial
 from typing import Any, NamedTuple
 
 import faiss
 import numpy as np
 import numpy.typing as npt
 
-from .. import _native
+from .. import _scan
 from .._common.arrays import packed_signs
 from .._common.types import AnyArray, Codes, Floats, Ids, Vectors
-from . import binary_ops, binary_search, chain
+from . import binary_ops, chain
 from .reranking import K_FACTOR, ReRanked
 from .training import WayBack
 
@@ -55,19 +55,16 @@ class Scales(NamedTuple):
             places = np.log(norms / self.low) / self.step if self.step else np.zeros(len(norms))
         return _as_bytes(places)
 
-    def norms(self, codes: Codes) -> Floats:
-        """Return the norms that bytes stand for."""
-        table = np.exp(math.log(self.low) + self.step * np.arange(256)).astype(np.float32)
-        return np.take(table, codes)
+    @functools.cache  # noqa: B019 - of a value
+    def tables(self) -> tuple[Floats, Floats]:
+        """Return the norms and the products that the 256 bytes stand for."""
+        steps = np.arange(256)
+        norms = np.exp(math.log(self.low) + self.step * steps)
+        return norms.astype(np.float32), (self.least + self.width * steps).astype(np.float32)
 
     def products_to_bytes(self, products: Floats) -> Codes:
         """Return products with the offset as bytes."""
         return _as_bytes((products - self.least) / self.width if self.width else np.zeros(len(products)))
-
-    def products(self, codes: Codes) -> Floats:
-        """Return the products that bytes stand for."""
-        table = (self.least + self.width * np.arange(256)).astype(np.float32)
-        return np.take(table, codes)
 
 
 def _as_bytes(places: AnyArray) -> Codes:
@@ -122,9 +119,8 @@ class IndexBinaryAsymmetric(ReRanked):
         super()._check_fit(beside)
         if isinstance(binary_ops.without_id_map(self.index)[0], faiss.IndexBinaryHash):
             raise ValueError("IndexBinaryHash does not give its codes back, which this needs")
-        if beside.code_size == bytes_beside(faiss.METRIC_INNER_PRODUCT) and not chain.is_affine(self.chain):
-            names = ", ".join(type(transform).__name__ for transform in self.chain)
-            raise ValueError(f"inner products cannot be estimated behind {names}: only behind linear transforms")
+        if beside.code_size == bytes_beside(faiss.METRIC_INNER_PRODUCT):
+            chain.check_affine(self.chain)
 
     @property
     def metric_type(self) -> int:
@@ -138,7 +134,7 @@ class IndexBinaryAsymmetric(ReRanked):
         return super().is_trained and self._scale is not None
 
     def _ways_back(self) -> list[WayBack]:
-        return [*super()._ways_back(), partial(setattr, self, "_scale", self._scale)]
+        return [*super()._ways_back(), functools.partial(setattr, self, "_scale", self._scale)]
 
     def _train(self, vectors: Vectors) -> None:
         super()._train(vectors)
@@ -157,7 +153,7 @@ class IndexBinaryAsymmetric(ReRanked):
     def sa_decode(self, codes: npt.ArrayLike) -> Floats:
         """Return the vectors that bytes from `sa_encode` stand for."""
         scale, codes = self._trained_scale(), self._checked_codes(codes)
-        lengths = scale.reach * scale.norms(codes[:, self.index.code_size])
+        lengths = scale.reach * np.take(scale.tables()[0], codes[:, self.index.code_size])
         return self._from_signs(np.ascontiguousarray(codes[:, : self.index.code_size]), lengths[:, None])
 
     def _decoded(self, rows: Ids, codes: Codes) -> Floats:
@@ -200,21 +196,15 @@ class IndexBinaryAsymmetric(ReRanked):
         with binary_ops.moving(self._beside, beside, 0):
             pass
 
-    def _shortlist(self, vectors: Floats, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
-        scale, z, offset = self._trained_scale(), chain.apply(self.chain, vectors), self._offset()
-        queries = chain.product_codes(z, offset)
-        _, rows, codes = binary_search.search_rows_and_codes(self._keyed, queries, k, params)
-        if self.ntotal == 0:
-            return np.zeros(rows.shape, dtype=np.float32), rows, codes
-        beside = self._bytes_beside[rows]
-        norms = scale.norms(beside[..., 0])
-        values = np.zeros((len(z), self.index.d), dtype=np.float32)  # as many as there are bits
-        values[:, : z.shape[1]] = z
-        products = np.float32(scale.reach) * norms * _native.signed_sums(values, codes)
-        if self.metric_type == faiss.METRIC_L2:
-            return np.einsum("qd,qd->q", z, z)[:, None] + norms * norms - 2 * products, rows, codes
-        of_queries = np.einsum("qd,d->q", z - offset, offset)[:, None]
-        return products - scale.products(beside[..., 1]) - of_queries, rows, codes
+    def _query_forms(self, vectors: Floats) -> dict[str, AnyArray]:
+        z = chain.apply(self.chain, vectors)
+        return {"codes": chain.product_codes(z, self._offset()), "z": z}
+
+    def _let_rank(self, scan: _scan.Scan, n: int) -> None:
+        scale = self._trained_scale()
+        scan.n_rows, scan.is_product = self._beside.ntotal, self.metric_type == faiss.METRIC_INNER_PRODUCT
+        scan.bits, scan.reach = self.chain[-1].d_out, scale.reach
+        _scan.rank_by_bytes(scan, self._bytes_beside, *scale.tables(), self._offset())
 
     def _offset(self) -> Floats:
         """Return what the transforms make of zero; for distances, which centring does not change, zeros."""

@@ -63,8 +63,12 @@ def _undoing(undo: Callable[[], None]) -> Iterator[None]:
         raise
 
 
-def add(index: Any, codes: Codes, ids: Ids | None = None) -> None:
-    """Add codes, under ids if there are some. If that fails, a flat index or an IVF is what it was."""
+def add(index: Any, codes: Codes, ids: Ids | None = None, lists: Ids | None = None) -> None:
+    """
+    Add codes, under ids if there are some, and to the given lists of an IVF.
+
+    If that fails, a flat index or an IVF is what it was.
+    """
     if not len(codes):  # which crashes the HNSW of Faiss 1.8
         return
     rows_index, id_map = without_id_map(index)
@@ -72,25 +76,40 @@ def add(index: Any, codes: Codes, ids: Ids | None = None) -> None:
 
     def undo() -> None:
         if isinstance(rows_index, faiss.IndexBinaryIVF):
-            _take_back(rows_index, codes, before)
+            _take_back(rows_index, codes, lists, before)
         elif isinstance(rows_index, faiss.IndexBinaryFlat):
             _truncate(rows_index, before)
         if id_map is not None:
             _truncate_ids(id_map, before)
 
     with _undoing(undo):
-        if ids is None:
+        if lists is not None:
+            _add_to_lists(rows_index, id_map, codes, ids, lists)
+        elif ids is None:
             index.add(codes)
         else:
             index.add_with_ids(codes, ids)
 
 
-def _take_back(ivf: Any, codes: Codes, ntotal: int) -> None:
+def _add_to_lists(ivf: Any, id_map: Any, codes: Codes, ids: Ids | None, lists: Ids) -> None:
+    """Add codes to the given lists, as Faiss does to those that its quantizer finds."""
+    in_lists = None if ids is None or id_map is not None else faiss.swig_ptr(ids)
+    ivf.add_core(len(codes), faiss.swig_ptr(codes), in_lists, faiss.swig_ptr(lists))
+    if id_map is not None:
+        assert ids is not None
+        n = id_map.id_map.size()
+        id_map.id_map.resize(n + len(ids))
+        faiss.rev_swig_ptr(id_map.id_map.data(), n + len(ids))[n:] = ids
+        _note_new_ids(id_map)
+
+
+def _take_back(ivf: Any, codes: Codes, lists: Ids | None, ntotal: int) -> None:
     """Remove from the ends of lists the first of the codes, which are all that got there."""
     added = sum(ivf.invlists.list_size(number) for number in range(ivf.nlist)) - ntotal
     for first in range(0, added, 1000):  # a little at a time: there may be no memory
-        _, lists = ivf.quantizer.search(codes[first : min(first + 1000, added)], 1)
-        for number, count in zip(*np.unique(lists, return_counts=True), strict=True):
+        part = slice(first, min(first + 1000, added))
+        numbers = ivf.quantizer.search(codes[part], 1)[1] if lists is None else lists[part]
+        for number, count in zip(*np.unique(numbers, return_counts=True), strict=True):
             ivf.invlists.resize(int(number), ivf.invlists.list_size(int(number)) - int(count))
     ivf.ntotal = ntotal
 

@@ -78,30 +78,35 @@ def search_rows_and_codes(index: Any, codes: Codes, k: int, params: Any) -> tupl
     if isinstance(rows_index, faiss.IndexBinaryIVF):
         part, lists, coarse = _probed(rows_index, codes, params)
         D, places = _search_lists(part, lists, coarse, codes, k, params, True)
-        return D, *_from_lists(part, places)
+        return D, *from_lists(part, places)
     flat = storage_of(rows_index)
     if flat is None:
         raise ValueError(f"{type(rows_index).__name__} does not give its codes back")
     D, rows = search(rows_index, codes, k, params)
     rows = _known(rows, rows_index)
-    return D, rows, _from_flat(flat, rows)
+    return D, rows, from_flat(flat, rows)
 
 
 def codes_of_rows(rows_index: Any, rows: Ids) -> Codes:
     """Return the codes of rows; those of an IVF are looked for in its lists if it has no direct map."""
     flat = storage_of(rows_index)
     if flat is not None:
-        return _from_flat(flat, rows)
+        return from_flat(flat, rows)
     if isinstance(rows_index, faiss.IndexBinaryIVF) and rows_index.direct_map.type == faiss.DirectMap.NoMap:
-        lists = [ids_in_list(rows_index, number) for number in range(rows_index.nlist)]
-        places = places_of(rows, np.concatenate(lists))
-        ends = np.cumsum([len(ids) for ids in lists])
-        numbers = np.searchsorted(ends, places, side="right")
-        offsets = places - np.concatenate([[0], ends])[numbers]
-        return _from_lists(rows_index, numbers << 32 | offsets)[1]
+        return from_lists(rows_index, places_in_lists(rows_index, rows))[1]
     if isinstance(rows_index, faiss.IndexBinaryHash):
         raise ValueError("IndexBinaryHash does not give its codes back")
     return np.array([rows_index.reconstruct(int(row)) for row in rows], np.uint8).reshape(-1, rows_index.code_size)
+
+
+def places_in_lists(ivf: Any, rows: Ids) -> Ids:
+    """Return where rows are in an IVF's lists: the number of the list and of the entry, as Faiss packs them."""
+    lists = [ids_in_list(ivf, number) for number in range(ivf.nlist)]
+    places = places_of(rows, np.concatenate(lists))
+    ends = np.cumsum([len(ids) for ids in lists])
+    numbers = np.searchsorted(ends, places, side="right")
+    packed: Ids = numbers << 32 | places - np.concatenate([[0], ends])[numbers]
+    return packed
 
 
 def _known(rows: Ids, rows_index: Any) -> Ids:
@@ -149,7 +154,7 @@ def _allowed_rows(rows_index: Any, params: Any) -> tuple[Any, Ids]:
     flat = storage_of(rows_index)
     rows = selected(np.arange(flat.ntotal), params.sel)
     part = faiss.IndexBinaryFlat(flat.d)
-    part.add(_from_flat(flat, rows))
+    part.add(from_flat(flat, rows))
     return part, rows
 
 
@@ -216,13 +221,13 @@ def _search_lists(
     return D, I
 
 
-def _from_flat(flat: Any, rows: Ids) -> Codes:
+def from_flat(flat: Any, rows: Ids) -> Codes:
     """Return the codes in rows: zeros where a row is negative."""
     addresses = np.where(rows < 0, 0, int(flat.xb.data() or 0) + rows * flat.code_size)  # data() of nothing is None
     return _native.gather(addresses, flat.code_size)
 
 
-def _from_lists(ivf: Any, places: Ids) -> tuple[Ids, Codes]:
+def from_lists(ivf: Any, places: Ids) -> tuple[Ids, Codes]:
     """Return the ids and the codes at places in an IVF's lists: no direct map is needed."""
     missing = places < 0
     numbers, offsets = np.where(missing, 0, places >> 32), places & 0xFFFFFFFF

@@ -68,6 +68,24 @@ def is_affine(chain: Sequence[Any]) -> bool:
     return all(isinstance(one, (PRHTransform, *_AFFINE)) for one in transforms)
 
 
+def check_affine(chain: Sequence[Any]) -> None:
+    """Raise an error if inner products cannot be estimated behind the transforms."""
+    if not is_affine(chain):
+        names = ", ".join(type(transform).__name__ for transform in chain)
+        raise ValueError(f"inner products cannot be estimated behind {names}: only behind linear transforms")
+
+
+def is_isometric(chain: Sequence[Any]) -> bool:
+    """Whether the transforms leave distances as they are, or make them shorter by dropping dimensions."""
+    return all(isinstance(one, PRHTransform) or _is_orthonormal(faiss.downcast_VectorTransform(one)) for one in chain)
+
+
+def _is_orthonormal(transform: Any) -> bool:
+    if isinstance(transform, faiss.LinearTransform):
+        return bool(transform.is_orthonormal)
+    return isinstance(transform, (faiss.CenteringTransform, faiss.RemapDimensionsTransform))
+
+
 def offset(chain: Sequence[Any]) -> Floats:
     """Return what the transforms make of zero: what affine ones add to the product with their matrix."""
     zero: Floats = apply(chain, np.zeros((1, chain[0].d_in), dtype=np.float32))[0]

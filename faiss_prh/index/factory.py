@@ -15,6 +15,8 @@ from .composites import behind, taken_apart
 from .grammar import METRICS, is_prh, list_counts, parsed
 from .pretransform import IndexBinaryPreTransform
 from .refine import IndexBinaryRefine
+from .signs import IndexIVFSigns
+from .signs_refine import IndexIVFSignsRefine
 
 _RANDOM = re.compile(r"SRR(\d+)?", re.ASCII)
 _PRH = re.compile(r"PRH(?P<bits>\d+)?(\((?P<n_iso>\d+)(,(?P<n_pca>\d+)(,(?P<tilt>\d*\.?\d+))?)?\))?", re.ASCII)
@@ -23,6 +25,7 @@ _BINARY = re.compile(
     r"BFlat|BIVF(?P<nlist>\d+[kM]?)(_HNSW(?P<coarse_links>\d*))?|BHNSW(?P<links>\d*)"
     r"|BHash((?P<tables>\d+)x)?(?P<hash_bits>\d+)"
 )
+_LISTS_OF_SIGNS = re.compile(r"IVF\d+[kM]?(_HNSW\d*)?")
 _BINARY_FORMS = "BFlat, BIVF<lists>, BIVF<lists>_HNSW<links>, BHNSW<links>, BHash<bits>, BHash<tables>x<bits>"
 
 
@@ -42,7 +45,8 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
         64 bits; numbers in parentheses ask for the paper's PRH, which is not tuned. ``SRR`` or ``SRR64`` is a sparse
         random rotation (`PRHTransform.random`), which needs no training. At the end of the string,
         ``RFlat`` and ``Refine(…)`` re-rank the results by a store of the vectors (`IndexBinaryRefine`), and ``RAsym``
-        re-ranks them by the codes and one more byte per vector (`IndexBinaryAsymmetric`).
+        re-ranks them by the codes and one more byte per vector (`IndexBinaryAsymmetric`). ``IVF256,Signs`` makes
+        inverted lists of the signs of residuals (`IndexIVFSigns`), which ``RFlat`` and ``Refine(…)`` re-rank as well.
     metric : int, optional
         The metric of a float index, or by which a binary one is re-ranked: METRIC_L2 or METRIC_INNER_PRODUCT, and
         with ``L2norm`` in front of ``RAsym`` cosines. Without re-ranking, Hamming distances stand in for METRIC_L2. In
@@ -62,7 +66,7 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
         raise ValueError(f"metric must be one of faiss.METRIC_…, not {metric}")
     d = checked_dimension(d)
     described = parsed(description)
-    if not described.is_binary and not described.has_prh:
+    if not (described.is_binary or described.has_prh or described.lists_of_signs):
         return _faiss_factory(d, description, metric)
     if described.is_binary and not described.rerank and metric != faiss.METRIC_L2:
         raise ValueError(
@@ -70,6 +74,8 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
             "another metric than METRIC_L2, rank the results again with ',RFlat' or ',RAsym' at the end"
         )
     if not described.transforms:
+        if described.lists_of_signs:
+            raise ValueError(f"{description!r}: 'Signs' needs transforms before it, as in 'PRH,IVF256,Signs'")
         if described.rerank:
             raise ValueError(
                 f"{described.rerank!r} after a binary index needs transforms before it: vectors are not bits"
@@ -83,6 +89,8 @@ def index_factory(d: int, description: str, metric: int = faiss.METRIC_L2) -> An
     if described.is_binary:
         inside = _with_id_map(_binary_index(8 * bytes_of(chain[-1].d_out), described.core), described.id_map)
         return _behind_transforms(chain, inside, described.rerank, metric)
+    if described.lists_of_signs:
+        return _lists_of_signs(chain, described.lists_of_signs, described.rerank, metric)
     if described.rerank == "RAsym":
         raise ValueError("'RAsym' ranks the results of a binary index (BFlat, BIVF<lists>, …)")
     index = behind(chain, _faiss_factory(chain[-1].d_out, described.core, metric))
@@ -102,6 +110,23 @@ def _behind_transforms(chain: list[Any], index: Any, rerank: str, metric: int) -
         return IndexBinaryRefine(chain, index, _store(chain[0].d_in, rerank, metric))
     except TypeError as error:
         raise ValueError(f"Refine(…) after a binary index: {error}") from None
+
+
+def _lists_of_signs(chain: list[Any], lists: str, rerank: str, metric: int) -> IndexIVFSigns:
+    # An IDMap in the string changes nothing: the lists keep ids.
+    if not _LISTS_OF_SIGNS.fullmatch(lists):
+        raise ValueError(f"{lists + ',Signs'!r}: the lists are written IVF<lists> or IVF<lists>_HNSW<links>")
+    if rerank == "RAsym":
+        raise ValueError("'RAsym' ranks the results of a binary index; 'Signs' ranks that way by itself")
+    owner = _faiss_factory(chain[-1].d_out, f"{lists},Flat", metric)
+    quantizer, nlist = faiss.downcast_index(owner.quantizer), owner.nlist
+    quantizer.referenced_objects = [owner]  # which deletes it in the end
+    if not rerank:
+        return IndexIVFSigns(chain, quantizer, nlist, metric)
+    try:
+        return IndexIVFSignsRefine(chain, quantizer, nlist, _store(chain[0].d_in, rerank, metric))
+    except TypeError as error:
+        raise ValueError(f"Refine(…) after 'Signs': {error}") from None
 
 
 def _prh(d: int, part: str, center: bool) -> PRHTransform:

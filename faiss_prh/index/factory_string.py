@@ -15,6 +15,7 @@ from .asymmetric import IndexBinaryAsymmetric
 from .parts_of import nested, transforms_of
 from .refine import IndexBinaryRefine
 from .reranking import ReRanked
+from .signs import IndexIVFSigns
 
 
 def factory_string(index: Any) -> str:
@@ -42,8 +43,16 @@ def factory_string(index: Any) -> str:
             after.append("RFlat" if store == "Flat" else f"Refine({store})")
         elif isinstance(part, IndexBinaryAsymmetric):
             after.append("RAsym")
-    core = _binary_string(innermost) if isinstance(innermost, faiss.IndexBinary) else _float(innermost)
+    if isinstance(innermost, IndexIVFSigns):
+        core = f"{_lists(innermost)},Signs"
+    else:
+        core = _binary_string(innermost) if isinstance(innermost, faiss.IndexBinary) else _float(innermost)
     return ",".join([*before, *parts, core, *after])
+
+
+def _lists(index: IndexIVFSigns) -> str:
+    is_graph = isinstance(index.quantizer, faiss.IndexHNSW)
+    return f"IVF{index.nlist}" + (f"_HNSW{index.quantizer.hnsw.nb_neighbors(1)}" if is_graph else "")
 
 
 def _transform(transform: Any) -> str:

@@ -34,6 +34,12 @@ class Described(NamedTuple):
         return self.core.startswith("B")
 
     @property
+    def lists_of_signs(self) -> str:
+        """How the lists of an index of residuals' signs are written; empty for any other index."""
+        lists, comma, name = self.core.rpartition(",")
+        return lists if comma and name == "Signs" else ""
+
+    @property
     def has_prh(self) -> bool:
         """Whether PRH is among the transforms."""
         return any(map(is_prh, self.transforms))

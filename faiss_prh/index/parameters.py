@@ -71,8 +71,12 @@ def inner_params(params: Any, name: str) -> Any:
     raise TypeError(f"Faiss {faiss.__version__} does not say what was assigned to {name}: write {kind}({name}=…)")
 
 
-def checked(index: Any, params: Any) -> Any:
-    """Return parameters, or raise an error if an index does not follow all that they say."""
+def checked(index: Any, params: Any, also: type | None = None) -> Any:
+    """
+    Return parameters, or raise an error if an index does not follow all that they say.
+
+    `also` is a class derived from SearchParametersIVF, of which it follows the rest as well.
+    """
     if params is None:
         return None
     if not isinstance(params, faiss.SearchParameters):
@@ -84,6 +88,8 @@ def checked(index: Any, params: Any) -> Any:
         return params
     kind: Any = type(params)
     taken = _TAKEN.get(type(rows_index), (faiss.SearchParameters,))
+    if kind is also:
+        kind = faiss.SearchParametersIVF
     if kind not in taken:
         names = " or ".join(one.__name__ for one in taken) or "none"
         raise TypeError(f"{type(rows_index).__name__} does not take {kind.__name__}: it takes {names}")

@@ -9,6 +9,7 @@ import faiss
 
 from .composites import Composite, taken_apart
 from .pretransform import IndexBinaryPreTransform
+from .signs import IndexIVFSigns
 
 
 def nested(index: Any) -> Iterator[Any]:
@@ -48,6 +49,8 @@ def transforms_of(index: Any) -> list[Any]:
 
 def _taken_apart(index: Any) -> Composite | None:
     """Return the parts of an index of any kind, or None if it has none."""
+    if isinstance(index, IndexIVFSigns):
+        return Composite(type(index).__name__, None, transforms=index.chain)  # its lists are of no use alone
     if isinstance(index, IndexBinaryPreTransform):
         return Composite(type(index).__name__, index._keyed, transforms=index.chain)
     if isinstance(index, faiss.IndexBinaryIDMap):

@@ -105,27 +105,33 @@ class IndexBinaryPreTransform(Codec):
         return [way_back(part) for part in (*self.chain, self._keyed)]
 
     def _train(self, vectors: Vectors) -> None:
+        self._train_transforms(vectors)
+        if not self._keyed.is_trained:
+            self._keyed.train(self.encode(vectors))
+
+    def _train_transforms(self, vectors: Vectors) -> None:
         transformed = vectors
         for number, transform in enumerate(self.chain):
             if not transform.is_trained:
                 transform.train(transformed)
             if not all(later.is_trained for later in self.chain[number + 1 :]):
                 transformed = transform.apply(transformed)
-        if not self._keyed.is_trained:
-            self._keyed.train(self.encode(vectors))
 
     def add(self, x: npt.ArrayLike) -> None:
         """Add vectors."""
         codes = self._to_add(x)
         with self._lock:
-            binary_ops.add(self._keyed, codes)
+            self._append(self._keyed, codes, None)
 
     def add_with_ids(self, x: npt.ArrayLike, ids: npt.ArrayLike) -> None:
         """Add vectors under the given ids, where the binary index can (IDMap, IVF)."""
         codes = self._to_add(x)
         new_ids = as_new_ids(ids, len(codes))
         with self._lock:
-            binary_ops.add(self._keyed, codes, new_ids)
+            self._append(self._keyed, codes, new_ids)
+
+    def _append(self, keyed: Any, codes: Codes, ids: Ids | None) -> None:
+        binary_ops.add(keyed, codes, ids)
 
     def search(self, x: npt.ArrayLike, k: int, *, params: Any = None) -> tuple[Indices, Ids]:
         """

@@ -8,15 +8,11 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from .._common import parts
+from .. import _scan
 from .._common.arrays import as_float32, float32_blocks
-from .._common.types import Codes, Floats, Ids, Vectors
-from . import binary_search
+from .._common.types import AnyArray, Codes, Floats, Ids, Vectors
 from .reranking import K_FACTOR, ReRanked
 from .training import WayBack, way_back
-
-_DECODED_VALUES = 1 << 24
-"""How many values are decoded at a time, to bound memory."""
 
 
 class IndexBinaryRefine(ReRanked):
@@ -88,7 +84,7 @@ class IndexBinaryRefine(ReRanked):
 
     def sa_code_size(self) -> int:
         """Return how many bytes `sa_encode` makes of a vector: all that is kept of it but its id."""
-        return int(self.index.code_size + self.refine_index.sa_code_size())
+        return super().sa_code_size() + int(self.refine_index.sa_code_size())
 
     def sa_encode(self, x: npt.ArrayLike) -> Codes:
         """Return all that the index would keep of vectors, as bytes: the code, then what the store keeps."""
@@ -100,7 +96,7 @@ class IndexBinaryRefine(ReRanked):
 
     def sa_decode(self, codes: npt.ArrayLike) -> Floats:
         """Return the vectors that bytes from `sa_encode` stand for."""
-        stored = np.ascontiguousarray(self._checked_codes(codes)[:, self.index.code_size :])
+        stored = np.ascontiguousarray(self._checked_codes(codes)[:, super().sa_code_size() :])
         vectors: Floats = self.refine_index.sa_decode(stored)
         return vectors
 
@@ -124,34 +120,12 @@ class IndexBinaryRefine(ReRanked):
     def _merge_beside(self, beside: Any) -> None:
         self.refine_index.merge_from(beside)
 
-    def _shortlist(self, vectors: Floats, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
-        signs = self._query_codes(vectors)
-        if with_codes:
-            _, rows, codes = binary_search.search_rows_and_codes(self._keyed, signs, k, params)
-        else:
-            _, rows = binary_search.search_rows(self._keyed, signs, k, params)
-            codes = np.empty((*rows.shape, 0), dtype=np.uint8)
-        return self._distances(vectors, rows), rows, codes
+    def _query_forms(self, vectors: Floats) -> dict[str, AnyArray]:
+        return {"codes": self._query_codes(vectors), "x": vectors}
 
-    def _distances(self, vectors: Floats, rows: Ids) -> Floats:
-        distances, k = np.zeros(rows.shape, dtype=np.float32), rows.shape[1]
-        if self.ntotal == 0:
-            return distances
-        if isinstance(self.refine_index, faiss.IndexFlat):
-            for part in parts.parts(len(vectors)):
-                x, D, I = (faiss.swig_ptr(array[part]) for array in (vectors, distances, rows))
-                self.refine_index.compute_distance_subset(part.stop - part.start, x, k, D, I)
-            return distances
-        step = max(1, _DECODED_VALUES // (k * self.d))
-        for first in range(0, len(rows), step):
-            part = slice(first, first + step)
-            stored = self.refine_index.reconstruct_batch(np.maximum(rows[part], 0).ravel()).reshape(-1, k, self.d)
-            if self.refine_index.metric_type == faiss.METRIC_L2:
-                stored -= vectors[part, None]
-                distances[part] = np.einsum("qkd,qkd->qk", stored, stored)
-            else:
-                distances[part] = np.einsum("qkd,qd->qk", stored, vectors[part])
-        return distances
+    def _let_rank(self, scan: _scan.Scan, n: int) -> None:
+        scan.n_rows, scan.is_product = self.refine_index.ntotal, self.metric_type == faiss.METRIC_INNER_PRODUCT
+        _scan.rank_by_vectors(scan, self.refine_index, n)
 
 
 def _decode_alike(store: Any, other: Any) -> bool:

@@ -8,11 +8,12 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
+from .. import _scan
 from .._common.arrays import as_float32
 from .._common.interrupts import deferred_interrupts
 from .._common.numbers import as_float, as_int
-from .._common.types import Codes, Floats, Ids, Vectors
-from . import binary_ops, parameters
+from .._common.types import AnyArray, Codes, Floats, Ids, Vectors
+from . import binary_ops, binary_search, parameters, scanning
 from .arguments import as_new_ids
 from .composites import with_ids
 from .pretransform import IndexBinaryPreTransform
@@ -44,10 +45,14 @@ class ReRanked(IndexBinaryPreTransform):
 
     def __init__(self, transforms: Any, index: Any, beside: Any, k_factor: float) -> None:
         super().__init__(transforms, index)
+        self._put_beside(beside, k_factor)
+
+    def _put_beside(self, beside: Any, k_factor: float) -> None:
+        """Begin with what is beside the codes."""
         self._check_fit(beside)
-        if index.ntotal or beside.ntotal:
+        if self.index.ntotal or beside.ntotal:
             raise ValueError("re-ranking begins with empty indexes")
-        self._keyed_index, self._beside = index, beside
+        self._keyed_index, self._beside = self.index, beside
         self.k_factor = k_factor
 
     @classmethod
@@ -132,7 +137,7 @@ class ReRanked(IndexBinaryPreTransform):
                 new_ids = np.arange(before, before + len(vectors))
             try:
                 self._add_beside(extra)
-                binary_ops.add(keyed, codes, new_ids)
+                self._append(keyed, codes, new_ids)
                 self._keyed_index = keyed
             except BaseException:
                 with deferred_interrupts():
@@ -217,26 +222,43 @@ class ReRanked(IndexBinaryPreTransform):
 
     def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
         k, (k_factor, params) = as_int(k, "k", 1), self._unwrapped(params)
-        vectors = as_float32(self._checked(x))
+        vectors, n_short = as_float32(self._checked(x)), self._n_short(k, k_factor)
+        forms = self._query_forms(vectors)
+        if self._beside.ntotal == 0:
+            return nothing_found(len(vectors), k, self.metric_type, self.index.code_size)
+        rows_index, id_map = binary_ops.without_id_map(self._keyed)
+        params = parameters.checked(rows_index, params)
+        if not isinstance(rows_index, (faiss.IndexBinaryFlat, faiss.IndexBinaryIVF)):
+            _, rows = binary_search.search_rows(self._keyed, forms["codes"], n_short, params)
+            scan = scanning.of_rows(rows_index)
+            self._let_rank(scan, len(vectors))
+            D, rows = _scan.rank(scan, k, rows, **forms)
+            return D, rows, scanning.codes_of_rows(rows_index, rows, with_codes)
+        scan, probes = scanning.of_codes(rows_index, id_map, forms["codes"], params)
+        scan.shortlist, scan.wants_places = n_short, with_codes
+        self._let_rank(scan, len(vectors))
+        D, places = _scan.search(scan, k, len(vectors), **forms, **probes)
+        return D, *scanning.rows_and_codes(rows_index, places, with_codes)
+
+    def _n_short(self, k: int, k_factor: float) -> int:
+        """Return the length of the shortlist, if there is what it is ranked by."""
         if self._keyed.ntotal > self._beside.ntotal:  # fewer, while another thread adds or removes
             raise self._unequal()
-        k_short = int(min(k * k_factor, max(1, self.ntotal)))
-        distances, rows, codes = self._shortlist(vectors, k_short, params, with_codes)
-        largest_first = self.metric_type == faiss.METRIC_INNER_PRODUCT
-        sign = np.float32(-1 if largest_first else 1)
-        keys = np.where(rows < 0, np.inf, sign * distances)
-        best = np.argsort(keys, axis=1, kind="stable")[:, :k]
-        D = np.full((len(vectors), k), sign * np.finfo(np.float32).max, dtype=np.float32)
-        I = np.full((len(vectors), k), -1, dtype=np.int64)
-        I[:, : best.shape[1]] = np.take_along_axis(rows, best, axis=1)
-        D[I >= 0] = np.take_along_axis(distances, best, axis=1)[I[:, : best.shape[1]] >= 0]
-        C = np.zeros((*I.shape, codes.shape[2]), dtype=np.uint8)
-        C[:, : best.shape[1]] = np.take_along_axis(codes, best[..., None], axis=1)
-        return D, I, C
+        return int(min(k * k_factor, max(1, self.ntotal)))
 
-    def _shortlist(self, vectors: Floats, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
-        """Return distances, rows, and if wanted the codes, of the k nearest codes of each vector, in any order."""
+    def _query_forms(self, vectors: Floats) -> dict[str, AnyArray]:
+        """Return queries in the forms that are needed: codes, and what ranks them again takes."""
         raise NotImplementedError
+
+    def _let_rank(self, scan: _scan.Scan, n: int) -> None:
+        """Let n queries be ranked by what is beside the codes."""
+        raise NotImplementedError
+
+
+def nothing_found(n: int, k: int, metric: int, code_size: int) -> tuple[Floats, Ids, Codes]:
+    """Return the results of a search that finds nothing."""
+    worst = np.finfo(np.float32).max if metric == faiss.METRIC_L2 else np.finfo(np.float32).min
+    return np.full((n, k), worst), np.full((n, k), -1), np.zeros((n, k, code_size), np.uint8)
 
 
 def _as_factor(value: Any) -> float:

@@ -12,20 +12,27 @@
 namespace prh {
 namespace {
 
-const std::vector<const Kernel*>& levels() {
-    static const std::vector<const Kernel*> found = [] {
-        std::vector<const Kernel*> all{&baseline::kernel};
+struct Level {
+    const char* name;
+    const Kernel& kernel;
+    const ScanKernel& scan_kernel;
+};
+
+const std::vector<Level>& levels() {
+    static const std::vector<Level> found = [] {
+        std::vector<Level> all{{"baseline", baseline::kernel, baseline::scan_kernel}};
 #ifdef PRH_HAVE_AVX2
-        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) all.push_back(&avx2::kernel);
+        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("popcnt"))
+            all.push_back({"avx2", avx2::kernel, avx2::scan_kernel});
 #endif
         return all;
     }();
     return found;
 }
 
-std::atomic<const Kernel*>& active() {
-    static std::atomic<const Kernel*> kernel{levels().back()};
-    return kernel;
+std::atomic<const Level*>& active() {
+    static std::atomic<const Level*> level{&levels().back()};
+    return level;
 }
 
 std::atomic<int (*)()> thread_source{nullptr};
@@ -35,7 +42,11 @@ thread_local char last_failure[1000] = {};
 }  // namespace
 
 const Kernel& kernel() {
-    return *active().load(std::memory_order_relaxed);
+    return active().load(std::memory_order_relaxed)->kernel;
+}
+
+const ScanKernel& scan_kernel() {
+    return active().load(std::memory_order_relaxed)->scan_kernel;
 }
 
 const char* set_last_failure(const char* message) {
@@ -56,20 +67,20 @@ const char* prh_version() {
 
 const char* prh_simd_level(int index) {
     const auto& all = prh::levels();
-    return index >= 0 && index < static_cast<int>(all.size()) ? all[index]->name : nullptr;
+    return index >= 0 && index < static_cast<int>(all.size()) ? all[index].name : nullptr;
 }
 
 const char* prh_use_simd_level(const char* name) {
-    for (const prh::Kernel* level : prh::levels())
-        if (std::strcmp(level->name, name) == 0) {
-            prh::active().store(level);
+    for (const prh::Level& level : prh::levels())
+        if (std::strcmp(level.name, name) == 0) {
+            prh::active().store(&level);
             return nullptr;
         }
     return "no such SIMD level on this CPU";
 }
 
 const char* prh_active_simd_level() {
-    return prh::kernel().name;
+    return prh::active().load(std::memory_order_relaxed)->name;
 }
 
 const char* prh_last_failure() {

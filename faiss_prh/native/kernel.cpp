@@ -391,57 +391,11 @@ void rows_rotate(float* __restrict a, float* __restrict b, std::int64_t m, float
     }
 }
 
-struct BitMasks {
-    std::uint32_t of[256][8];   // for each byte, all ones where the bit is set
-};
-
-constexpr BitMasks make_bit_masks() {
-    BitMasks masks{};
-    for (int byte = 0; byte < 256; byte++)
-        for (int bit = 0; bit < 8; bit++) masks.of[byte][bit] = byte >> bit & 1 ? ~0u : 0u;
-    return masks;
-}
-
-alignas(64) constexpr BitMasks kBitMasks = make_bit_masks();
-
-// The sum of the values of z, eight to a byte, whose bit is set.
-float sum_where_set(const std::uint8_t* code, const float* z, std::int64_t n_bytes) {
-    using Float = Lane::Float;
-    using Word = Lane::Word;
-    constexpr int kParts = 8 / PRH_LANES;
-    constexpr int kChains = 4;   // of additions, which would wait for each other
-    Float sums[kChains][kParts] = {};
-    const auto add = [&](std::int64_t byte, int chain) {
-        for (int part = 0; part < kParts; part++) {
-            Word mask, value;
-            __builtin_memcpy(&mask, kBitMasks.of[code[byte]] + part * PRH_LANES, sizeof mask);
-            __builtin_memcpy(&value, z + byte * 8 + part * PRH_LANES, sizeof value);
-            sums[chain][part] += reinterpret_cast<Float>(mask & value);
-        }
-    };
-    std::int64_t byte = 0;
-    for (; byte + kChains <= n_bytes; byte += kChains)
-        for (int chain = 0; chain < kChains; chain++) add(byte + chain, chain);
-    for (; byte < n_bytes; byte++) add(byte, 0);
-    float total = 0;
-    for (int part = 0; part < kParts; part++) {
-        const Float all = (sums[0][part] + sums[1][part]) + (sums[2][part] + sums[3][part]);
-        for (int lane = 0; lane < PRH_LANES; lane++) total += all[lane];
-    }
-    return total;
-}
-
-void signed_sums(const float* z, std::int64_t n_bytes, std::int64_t k, const std::uint8_t* codes, float* sums) {
-    float total = 0;
-    for (std::int64_t i = 0; i < 8 * n_bytes; i++) total += z[i];
-    for (std::int64_t c = 0; c < k; c++) sums[c] = 2 * sum_where_set(codes + c * n_bytes, z, n_bytes) - total;
-}
-
 }  // namespace
 
 namespace PRH_LEVEL {
-extern const Kernel kernel = {PRH_LEVEL_NAME, encode,          apply,       first_unusable_row, rows_fill,
-                              rows_centre,    rows_covariance, rows_rotate, signed_sums};
+extern const Kernel kernel = {encode,      apply,           first_unusable_row, rows_fill,
+                              rows_centre, rows_covariance, rows_rotate};
 }
 
 }  // namespace prh

@@ -38,7 +38,6 @@ struct Plan {
 };
 
 struct Kernel {
-    const char* name;
     // Both give the first vector that is not finite or too large, or -1. `encode` may stop there, `apply` does not. `norms`
     // of the outputs may be null. `tile` holds tile_floats(n) floats, 64-byte aligned.
     std::int64_t (*encode)(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* norms,
@@ -51,9 +50,6 @@ struct Kernel {
     double (*rows_centre)(float* row, std::int64_t m);
     double (*rows_covariance)(const float* a, const float* b, std::int64_t m);
     void (*rows_rotate)(float* a, float* b, std::int64_t m, float cosine, float sine);
-
-    // For each of k codes, the sum of the 8 · n_bytes values of z, with a minus where the code's bit is not set.
-    void (*signed_sums)(const float* z, std::int64_t n_bytes, std::int64_t k, const std::uint8_t* codes, float* sums);
 };
 
 // Two rows more than dimensions: the partners of dimensions that sit a layer out.

@@ -58,6 +58,55 @@ PRH_API const char* prh_rows_rotate(float* rows, std::int64_t m, std::int64_t n_
 PRH_API const char* prh_gather(std::int64_t count, std::int64_t size, const std::uint8_t* const* addresses,
                                std::uint8_t* records);
 
-// For each of n queries z of 8 · n_bytes values and its k codes: the sum of z, with a minus where a bit is not set.
-PRH_API const char* prh_signed_sums(std::int64_t n, std::int64_t n_bytes, const float* z, std::int64_t k,
-                                    const std::uint8_t* codes, float* sums);
+// What to search, and how results are ranked.
+struct PrhScan {
+    // The codes where Faiss keeps them: in a faiss::InvertedLists or, if that is null, one after the other.
+    const void* lists;
+    const std::uint8_t* codes;
+    std::int64_t n_lists, n_codes;   // one list if there are no lists
+    std::int64_t code_size, bits;    // bytes from a code to the next, bits of it that count
+    std::int64_t max_codes;          // no more lists after so many codes; 0: all
+    const void* selector;            // a faiss::IDSelector of ids, or null
+    const std::int64_t* ids;         // the ids of rows, which are what lists keep; null: they are ids
+
+    // Codes of residuals: a byte behind the code is for the norm, low + step · byte; signs stand for reach times the norm.
+    const float* centroids;          // a row of `bits` values for each list; null: codes of whole vectors
+    float low, step, reach, margin;
+    std::int32_t is_product;         // inner products instead of squared distances; those with `offset` taken away
+    std::int32_t is_isometric;       // whether estimates are on the same scale as distances of vectors
+    std::int32_t wants_places;       // (list << 32 | position) instead of rows
+
+    std::int64_t n_rows;             // what is beside the codes has rows 0 .. n_rows; others do not come back
+    std::int64_t shortlist;          // how many are ranked again
+    // By bytes beside the codes of whole vectors, which stand for norms and products with the offset.
+    const std::uint8_t* beside;
+    std::int64_t beside_size;
+    const float *norms, *products;
+    const float* offset;             // what the transforms make of zero: for inner products
+    // By vectors: a faiss::DistanceComputer for each thread.
+    void* const* computers;
+    const std::uint8_t* vectors;     // what they look at, to be fetched in time
+    std::int64_t vector_size, d;
+};
+
+struct PrhQueries {
+    std::int64_t n, n_probes;
+    const float* z;                  // transformed, n rows of `bits` values: for estimates
+    const std::uint8_t* codes;       // for codes of whole vectors
+    const float* x;                  // n rows of d values: for ranking by vectors
+    const std::int64_t* probes;      // n rows of n_probes numbers of lists; those that are no list are left out
+};
+
+// Where a faiss::InvertedLists has three of its virtual functions.
+PRH_API void prh_set_slots(int list_size, int get_codes, int get_ids);
+
+// The k best of each query, the best first: their distances, or inner products, and where they are. Where there are fewer,
+// the largest float (or the least) and -1.
+PRH_API const char* prh_search(const PrhScan* scan, const PrhQueries* queries, std::int64_t k, float* D, std::int64_t* I);
+// The same among n_rows given rows a query, of which negative ones are left out.
+PRH_API const char* prh_rank(const PrhScan* scan, const PrhQueries* queries, std::int64_t n_rows,
+                             const std::int64_t* rows, std::int64_t k, float* D, std::int64_t* I);
+// All within a radius; `limits` has room for n + 1. The caller frees D and I. For codes of residuals only.
+PRH_API const char* prh_range_search(const PrhScan* scan, const PrhQueries* queries, float radius, std::int64_t* limits,
+                                     float** D, std::int64_t** I);
+PRH_API void prh_free(void* memory);

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#ifdef __AVX2__
+#ifdef __x86_64__
 #include <immintrin.h>
 #endif
 
@@ -48,6 +48,21 @@ template <class V>
 inline void store(float* to, V v) {
     __builtin_memcpy(to, &v, sizeof v);
 }
+
+// A bit for each lane of a comparison: true is all ones.
+inline std::uint32_t lane_mask(VectorTypes<4>::Word truth) {
+#ifdef __x86_64__
+    return static_cast<std::uint32_t>(_mm_movemask_ps(reinterpret_cast<__m128>(truth)));
+#else
+    return (truth[0] & 1) | (truth[1] & 2) | (truth[2] & 4) | (truth[3] & 8);
+#endif
+}
+
+#ifdef __AVX2__
+inline std::uint32_t lane_mask(VectorTypes<8>::Word truth) {
+    return static_cast<std::uint32_t>(_mm256_movemask_ps(reinterpret_cast<__m256>(truth)));
+}
+#endif
 
 #if defined(__clang__) || __GNUC__ >= 12
 #define PRH_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)

@@ -1,0 +1,230 @@
+// Compiled once for each SIMD level with PRH_LEVEL (a namespace) and PRH_LANES set.
+#include "scan.hpp"
+
+#include "simd.hpp"
+
+namespace prh {
+namespace {
+
+using Float = VectorTypes<PRH_LANES>::Float;
+using Word = VectorTypes<PRH_LANES>::Word;
+
+inline int popcount(std::uint64_t word) {
+#if defined(__x86_64__) && !defined(__POPCNT__)   // where the compiler would call a function
+    word -= word >> 1 & 0x5555555555555555;
+    word = (word & 0x3333333333333333) + (word >> 2 & 0x3333333333333333);
+    return static_cast<int>(((word + (word >> 4)) & 0x0f0f0f0f0f0f0f0f) * 0x0101010101010101 >> 56);
+#else
+    return __builtin_popcountll(word);
+#endif
+}
+
+inline std::uint64_t load_word(const std::uint8_t* from) {
+    std::uint64_t word;
+    __builtin_memcpy(&word, from, sizeof word);
+    return word;
+}
+
+// The last word of a code whose number of bytes is no multiple of 8, without reading beyond its end.
+inline std::uint64_t load_tail(const std::uint8_t* code, std::int64_t n_bytes) {
+    const int n = static_cast<int>(n_bytes % 8);
+    if (n_bytes > 8) return load_word(code + n_bytes - 8) >> 8 * (8 - n);
+    std::uint64_t word = 0;
+    for (int byte = n; byte-- > 0;) word = word << 8 | code[byte];
+    return word;
+}
+
+// How far ahead codes are fetched: lists are too short for the processor to see by itself that they are read in order.
+constexpr std::int64_t kAhead = 1024;
+
+// Writes distances, and the bytes behind the codes if `norms` is not null. A code has W words of 8 bytes, or any number if
+// W is 0, and if kTail some bytes more.
+template <int W, bool kTail>
+void hamming(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t* __restrict distances,
+             std::int32_t* __restrict norms) {
+    const std::int64_t n_bytes = query.n_bytes, stride = query.stride, n_words = W ? W : n_bytes / 8;
+    const std::uint8_t* const code = query.code;
+    std::uint64_t words[W ? W : 1], tail = 0;
+    for (int w = 0; w < W; w++) words[w] = load_word(code + 8 * w);
+    if (kTail) tail = load_tail(code, n_bytes);
+    const auto distance_to = [&](const std::uint8_t* other) {
+        int distance = kTail ? popcount(load_tail(other, n_bytes) ^ tail) : 0;
+        for (std::int64_t w = 0; w < n_words; w++)
+            distance += popcount(load_word(other + 8 * w) ^ (W ? words[w] : load_word(code + 8 * w)));
+        return distance;
+    };
+    for (int c = 0; c < n; c++, codes += stride) {
+        __builtin_prefetch(codes + kAhead);
+        distances[c] = distance_to(codes);
+        if (norms) norms[c] = codes[n_bytes];
+    }
+}
+
+void all_distances(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t* distances,
+                   std::int32_t* norms) {
+    const auto with = [&](auto whole, auto tail) {
+        (query.n_bytes % 8 ? tail : whole)(query, codes, n, distances, norms);
+    };
+    switch (query.n_bytes / 8) {
+        case 1: return with(hamming<1, false>, hamming<1, true>);
+        case 2: return with(hamming<2, false>, hamming<2, true>);
+        case 3: return with(hamming<3, false>, hamming<3, true>);
+        case 4: return with(hamming<4, false>, hamming<4, true>);
+        case 6: return with(hamming<6, false>, hamming<6, true>);
+        case 8: return with(hamming<8, false>, hamming<8, true>);
+        default: return with(hamming<0, false>, hamming<0, true>);
+    }
+}
+
+inline Word load_words(const std::int32_t* from) {
+    Word words;
+    __builtin_memcpy(&words, from, sizeof words);
+    return words;
+}
+
+// Integers below 2^31 as floats. Of unsigned ones the compiler would make more work.
+inline Float as_floats(Word words) {
+    typedef std::int32_t Signed __attribute__((vector_size(sizeof(Word))));
+    return __builtin_convertvector(reinterpret_cast<Signed>(words), Float);
+}
+
+// Calls wanted(c) for those positions c of a block whose lanes is_wanted(first) is true of.
+template <class IsWanted, class Wanted>
+inline void for_each_wanted(int n, const IsWanted& is_wanted, const Wanted& wanted) {
+    for (int first = 0; first < n; first += PRH_LANES) {
+        std::uint32_t mask = lane_mask(is_wanted(first));
+        if (n - first < PRH_LANES) mask &= (1u << (n - first)) - 1;
+        for (; mask; mask &= mask - 1) wanted(first + __builtin_ctz(mask));
+    }
+}
+
+int near(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t threshold, std::int32_t* distances,
+         std::uint8_t* positions) {
+    all_distances(query, codes, n, distances, nullptr);
+    int count = 0;
+    for_each_wanted(
+        n,
+        [&](int c) { return reinterpret_cast<Word>(load_words(distances + c) < static_cast<std::uint32_t>(threshold)); },
+        [&](int c) { positions[count++] = static_cast<std::uint8_t>(c); });
+    return count;
+}
+
+struct BitMasks {
+    std::uint32_t of[256][8];   // for each byte, all ones where the bit is set
+};
+
+constexpr BitMasks make_bit_masks() {
+    BitMasks masks{};
+    for (int byte = 0; byte < 256; byte++)
+        for (int bit = 0; bit < 8; bit++) masks.of[byte][bit] = byte >> bit & 1 ? ~0u : 0u;
+    return masks;
+}
+
+alignas(64) constexpr BitMasks kBitMasks = make_bit_masks();
+
+inline float sum_of_lanes(VectorTypes<4>::Float v) {
+    return (v[0] + v[2]) + (v[1] + v[3]);
+}
+
+#ifdef __AVX2__
+inline float sum_of_lanes(VectorTypes<8>::Float v) {
+    return sum_of_lanes(VectorTypes<4>::Float(_mm256_castps256_ps128(v) + _mm256_extractf128_ps(v, 1)));
+}
+#endif
+
+float signed_sum(const std::uint8_t* code, std::int64_t n_bytes, const float* r, float sum) {
+    constexpr int kParts = 8 / PRH_LANES;
+    constexpr int kChains = 4;   // of additions, which would wait for each other
+    Float sums[kChains][kParts] = {};
+    const auto add = [&](std::int64_t byte, int chain) {
+        for (int part = 0; part < kParts; part++) {
+            Word mask, value;
+            __builtin_memcpy(&mask, kBitMasks.of[code[byte]] + part * PRH_LANES, sizeof mask);
+            __builtin_memcpy(&value, r + byte * 8 + part * PRH_LANES, sizeof value);
+            sums[chain][part] += reinterpret_cast<Float>(mask & value);
+        }
+    };
+    std::int64_t byte = 0;
+    for (; byte + kChains <= n_bytes; byte += kChains)
+        for (int chain = 0; chain < kChains; chain++) add(byte + chain, chain);
+    for (; byte < n_bytes; byte++) add(byte, 0);
+    Float all = {};
+    for (int part = 0; part < kParts; part++)
+        all += (sums[0][part] + sums[1][part]) + (sums[2][part] + sums[3][part]);
+    return 2 * sum_of_lanes(all) - sum;
+}
+
+int promising(const CodeQuery& query, const Estimate& estimate, const std::uint8_t* codes, int n, float threshold,
+              float* estimates, std::uint8_t* positions) {
+    std::int32_t distances[kBlock], norms[kBlock];
+    all_distances(query, codes, n, distances, norms);
+    const Estimate e = estimate;   // in registers
+    constexpr float kQuarter = 1.57079633f;
+    int count = 0;
+    for_each_wanted(
+        n,
+        [&](int c) {
+            // cos x = sin(π/2 − x), to a ten-thousandth
+            const Float u = kQuarter - e.angle * as_floats(load_words(distances + c)), u2 = u * u;
+            const Float cosine = u * (0.9999f + u2 * (-0.166627f + u2 * 0.0079826f));
+            const Float length = e.low + e.step * as_floats(load_words(norms + c));
+            return reinterpret_cast<Word>(
+                e.base + length * (e.square * length - e.product * (cosine + e.margin)) < threshold);
+        },
+        [&](int c) { positions[count++] = static_cast<std::uint8_t>(c); });
+    int n_found = 0;
+    for (int p = 0; p < count; p++) {
+        const float length = e.low + e.step * static_cast<float>(norms[positions[p]]);
+        const float product = signed_sum(codes + positions[p] * query.stride, query.n_bytes, e.r, e.sum);
+        estimates[n_found] = e.base + length * (e.square * length - e.reach * product);
+        positions[n_found] = positions[p];
+        n_found += estimates[n_found] < threshold;
+    }
+    return n_found;
+}
+
+Residual residual(std::int64_t d, const float* z, const float* c, float* r, std::uint8_t* code) {
+    Float squares = {}, sums = {};
+    std::int64_t i = 0;
+    for (; i + 8 <= d; i += 8) {
+        std::uint32_t bits = 0;
+        for (int part = 0; part < 8; part += PRH_LANES) {
+            Float v = load<Float>(z + i + part);
+            if (c) v -= load<Float>(c + i + part);
+            store(r + i + part, v);
+            squares += v * v;
+            sums += v;
+            bits |= lane_mask(reinterpret_cast<Word>(v >= 0)) << part;
+        }
+        code[i / 8] = static_cast<std::uint8_t>(bits);
+    }
+    Residual found{sum_of_lanes(squares), sum_of_lanes(sums)};
+    if (i < d) code[i / 8] = 0;
+    for (; i < d; i++) {
+        const float v = c ? z[i] - c[i] : z[i];
+        r[i] = v;
+        found.squares += v * v;
+        found.sum += v;
+        code[i / 8] |= static_cast<std::uint8_t>((v >= 0) << i % 8);
+    }
+    return found;
+}
+
+float dot(std::int64_t d, const float* a, const float* b) {
+    Float sums[2] = {};
+    std::int64_t i = 0;
+    for (; i + 2 * PRH_LANES <= d; i += 2 * PRH_LANES)
+        for (int part = 0; part < 2; part++)
+            sums[part] += load<Float>(a + i + part * PRH_LANES) * load<Float>(b + i + part * PRH_LANES);
+    float total = sum_of_lanes(sums[0] + sums[1]);
+    for (; i < d; i++) total += a[i] * b[i];
+    return total;
+}
+
+}  // namespace
+
+namespace PRH_LEVEL {
+extern const ScanKernel scan_kernel = {near, promising, signed_sum, residual, dot};
+}
+
+}  // namespace prh
