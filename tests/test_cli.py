@@ -16,6 +16,7 @@ import termios
 import time
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 
 import faiss
 import numpy as np
@@ -112,6 +113,23 @@ def test_search_takes_nprobe_and_k_factor(folder, capsys):
         succeed(capsys, "search", "new.prh", "q.npy", "-k", "7", "-o", "r.npz", *options)
         index.index.nprobe, index.k_factor = min(nprobe, 8), k_factor
         np.testing.assert_array_equal(np.load("r.npz")["ids"], index.search(QUERY, 7)[1])
+
+
+class Lists:
+    """An index with inverted lists and a margin that is no Faiss index."""
+
+    d, is_trained, nlist, nprobe, margin = D, True, 8, 1, 0.5
+
+    def search(self, x, k):
+        found = self.nprobe, self.margin
+        return np.tile(np.float32(found), (len(x), 1)), np.zeros((len(x), 2), int)
+
+
+def test_search_takes_margin(folder, capsys, monkeypatch):
+    monkeypatch.setattr(commands, "open_trained_index", lambda *_: Lists())
+    for options, expected in {"": (1, 0.5), "--margin 0": (1, 0), "--margin 0.25 --nprobe 100": (8, 0.25)}.items():
+        succeed(capsys, "search", "new.prh", "q.npy", "-o", "r.npz", *options.split())
+        np.testing.assert_array_equal(np.load("r.npz")["distances"][0], expected)
 
 
 @pytest.mark.parametrize(("bits", "dtype"), [(None, "f4"), (13, "f8")])
@@ -260,6 +278,13 @@ def test_eval_makes_each_index_once_and_before_anything_long(folder, capsys, mon
     assert happened == ["PRH,BFlat", "Flat", "PRH,Flat", "check of t.npy", "exact search"]
 
 
+def test_lists_of_any_class_need_a_training_vector_each(folder, capsys, monkeypatch):
+    command = ["build", "--factory", "Lists", "--train", "t.npy", "-o", "new.prh"]
+    for nlist, says in {0: "no lists", 601: "more lists than the 600 training vectors"}.items():
+        monkeypatch.setattr(commands, "index_factory", lambda *_, nlist=nlist: SimpleNamespace(nlist=nlist))
+        assert refuse(capsys, command, 2) == f"--factory Lists: {says}"
+
+
 def test_lists_that_are_composed_need_no_training_vector_each(folder, capsys):
     succeed(capsys, "build", "--factory", "IMI2x5,Flat", "--train", "t.npy", "-o", "new.prh")  # 1024 lists
 
@@ -352,6 +377,9 @@ def test_demo_prints_one_table(capsys, monkeypatch):
         ("train t.npy --seed 99999999999999999999 -o m.prh", "argument --seed: expected a number from 0"),
         ("search i.prh q.npy --nprobe 4 -o r.npz", "--nprobe: i.prh has no inverted lists"),
         ("search i.prh q.npy --k-factor 4 -o r.npz", "--k-factor: i.prh does not rank its results again"),
+        ("search i.prh q.npy --margin 0.1 -o r.npz", "--margin: i.prh has no margin"),
+        ("search i.prh q.npy --margin -0.1 -o r.npz", "argument --margin: expected a number from 0"),
+        ("search i.prh q.npy --margin nan -o r.npz", "argument --margin: expected a number from 0"),
         ("search i.prh q.npy -k 2000000000 -o r.npz", "-k 2000000000: the results do not fit into memory"),
         ("search i.prh q.npy -o r.npy", "r.npy: results go into an .npz file"),
         ("encode m.prh b.npy -o codes", "codes: codes go into an .npy file"),

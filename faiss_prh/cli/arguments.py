@@ -30,6 +30,8 @@ INDEX
   BHash<tables>x<bits>
                       binary indexes, by Hamming distance, of the signs that
                       the last transform returns
+  IVF<lists>,Signs    signs of residuals in inverted lists, d/8 + 1 bytes a
+                      vector
   Flat SQ8 PQ<m> IVF<lists>,Flat HNSW<links> ...
                       any float index of Faiss
 RERANKING
@@ -118,7 +120,8 @@ def new_parser() -> argparse.ArgumentParser:
     search = command(
         "search", "search an index", "faiss-prh search i.prh q.npy -k 10 --nprobe 8 -o r.npz",
         lambda to, given: to.search(
-            given.index, given.vectors, given.k, given.output, given.nprobe, given.k_factor, given.trusted
+            given.index, given.vectors, given.k, given.output,
+            given.nprobe, given.margin, given.k_factor, given.trusted,
         ), _VECTORS,
     )  # fmt: skip
     search.add_argument("index", help="file of the index")
@@ -126,6 +129,10 @@ def new_parser() -> argparse.ArgumentParser:
     search.add_argument("-k", type=_count, default=10, metavar="N", help="results for each query (default: 10)")
     _add_output(search, ".npz file to write two arrays to, `distances` and `ids`, with a row for each query")
     search.add_argument("--nprobe", type=_count, metavar="N", help="inverted lists to visit (default: as stored)")
+    search.add_argument(
+        "--margin", type=_margin, metavar="M",
+        help="margin of the candidates, if the index has one (default: as stored)",
+    )  # fmt: skip
     search.add_argument(
         "--k-factor", type=_factor, metavar="F",
         help="rank F * k candidates again, if the index has a re-ranking part (default: as stored)",
@@ -192,6 +199,10 @@ def _seed(text: str) -> int:
 
 def _factor(text: str) -> float:
     return _number(float, text, 1, 1e9)
+
+
+def _margin(text: str) -> float:
+    return _number(float, text, 0, 1e9)
 
 
 def _number(kind: Callable[[str], float], text: str, least: int, most: float) -> float:

@@ -109,8 +109,9 @@ def add(path: str, sources: Sequence[str], trusted: bool) -> Report:
 
 
 def search(
-    path: str, source: str, k: int, output: str, nprobe: int | None, k_factor: float | None, trusted: bool
-) -> Report:
+    path: str, source: str, k: int, output: str,
+    nprobe: int | None, margin: float | None, k_factor: float | None, trusted: bool,
+) -> Report:  # fmt: skip
     """Search an index, and write the distances and ids of what was found to a file."""
     if not output.lower().endswith(".npz"):
         raise UsageError(f"{output}: results go into an .npz file")
@@ -118,6 +119,7 @@ def search(
     index = open_trained_index(path, trusted)
     queries = read_vectors(source, d=index.d)
     _set(index, "nprobe", nprobe, f"--nprobe: {path} has no inverted lists")
+    _set(index, "margin", margin, f"--margin: {path} has no margin")
     _set(index, "k_factor", k_factor, f"--k-factor: {path} does not rank its results again")
     if 12 * k * len(queries) > memory_bytes():
         raise UsageError(f"-k {k}: the results do not fit into memory")
@@ -209,7 +211,7 @@ def _has_list_centroids(index: Any) -> bool:
     if isinstance(index, faiss.IndexIVF):
         quantizer = faiss.downcast_index(index.quantizer)
         return not isinstance(quantizer, (faiss.MultiIndexQuantizer, faiss.AdditiveCoarseQuantizer))
-    return isinstance(index, faiss.IndexBinaryIVF)
+    return hasattr(index, "nlist")
 
 
 def _seed(transforms: Sequence[Any], seed: int | None) -> None:
