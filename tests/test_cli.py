@@ -225,30 +225,95 @@ def test_an_id_map_that_no_string_asked_for_is_not_in_it():
     assert factory_string(faiss_prh.clone_index(index)) == "PRH,BIVF4,RFlat"
 
 
+FILES = ["--train", "t.npy", "--base", "b.npy", "--query", "q.npy"]
+
+
+def evaluated(capsys, *factories):
+    given = [word for factory in factories for word in ("--factory", factory)]
+    return json.loads(succeed(capsys, "eval", *given, *FILES, "--json"))
+
+
 def test_eval(folder, capsys, monkeypatch):
     monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
-    files = ["--train", "t.npy", "--base", "b.npy", "--query", "q.npy"]
-    factories = ["PRH,BIVF8", "PRH,BHNSW8", "Flat"]
-    given = [word for factory in factories for word in ("--factory", factory)]
-    rows = json.loads(succeed(capsys, "eval", *given, *files, "--json"))
-    settings = [("PRH,BIVF8", "nprobe 1"), ("PRH,BIVF8", "nprobe 4"), ("PRH,BHNSW8", "efSearch 100")]
-    settings += [("PRH,BHNSW8", "efSearch 256"), ("Flat", "")]
+    rows = evaluated(capsys, "PRH,BIVF8", "PRH,BHNSW8", "PRH,BIVF4,RFlat", "Flat")
+    settings = [("PRH,BIVF8", "nprobe 1"), ("PRH,BIVF8", "nprobe 4"), ("PRH,BHNSW8", "efSearch 16")]
+    settings += [("PRH,BHNSW8", "efSearch 64"), ("PRH,BHNSW8", "efSearch 256")]
+    settings += [("PRH,BIVF4,RFlat", f"nprobe {n}, k_factor {factor}") for n in (1, 4) for factor in (3, 10, 30)]
+    settings += [("Flat", "")]
     assert [(row["factory"], row["setting"]) for row in rows] == settings
 
     truth = np.argsort(((QUERY[:, None] - BASE.astype(float)) ** 2).sum(axis=2), axis=1)[:, :10]
+    index = faiss_prh.index_factory(D, "PRH,BIVF4,RFlat")
+    index.train(TRAIN)
+    index.add(BASE)
+    for row in rows[5:11]:
+        index.index.nprobe, index.k_factor = map(int, re.findall("[0-9]+", row["setting"]))
+        for k in (10, 100):
+            ids = index.search(QUERY, k)[1]
+            expected = np.mean([len(set(mine) & set(true)) / 10 for mine, true in zip(ids, truth, strict=True)])
+            assert row[f"recall_at_{k}"] == pytest.approx(expected)
+    assert len({row["recall_at_10"] for row in rows[5:11]}) > 4  # so that both parameters matter
     index = faiss_prh.index_factory(D, "PRH,BIVF8")
     index.train(TRAIN)
     index.add(BASE)
-    index.index.nprobe = 4
-    ids = index.search(QUERY, 100)[1]
-    for k in (10, 100):
-        expected = np.mean([len(set(mine[:k]) & set(true)) / 10 for mine, true in zip(ids, truth, strict=True)])
-        assert rows[1][f"recall_at_{k}"] == pytest.approx(expected)
     assert rows[1]["file_bytes"] == len(faiss_prh.serialize_index(index))
     assert rows[1]["bytes_per_vector"] == pytest.approx(10, abs=0.1)  # 2 of the code, 8 of the id
     assert (rows[-1]["recall_at_10"], round(rows[-1]["bytes_per_vector"])) == (1, 4 * D)
     assert all(row[name] > 0 for row in rows for name in ("train_seconds", "add_seconds", "milliseconds_per_query"))
-    assert "10-recall@10" in succeed(capsys, "eval", "--factory", "Flat", *files)
+
+
+def test_eval_sweeps_all_parameters_of_an_index():
+    def names(index):
+        return list(evaluation.search_settings(index, 10))
+
+    signs = Lists()
+    swept = [f"nprobe {n}, margin {margin}" for n in (1, 4) for margin in (0.0, 0.05, 0.1, 0.2)]
+    assert names(signs) == swept
+    signs.k_factor = 1
+    assert names(signs) == [f"{name}, k_factor {factor}" for name in swept for factor in (3, 10, 30)]
+    for string in ("PRH,BIVF8,RAsym", "PRH,IVF8,PQ4x4,RFlat", "IVF8,PQ4+4"):
+        index = faiss_prh.index_factory(D, string)
+        assert names(index) == [f"nprobe {n}, k_factor {factor}" for n in (1, 4) for factor in (3, 10, 30)]
+    assert names(faiss_prh.index_factory(D, "PRH,BFlat,RFlat")) == ["k_factor 3", "k_factor 10", "k_factor 30"]
+    assert names(faiss_prh.index_factory(D, "PRH,BFlat")) == [""]
+
+
+@pytest.mark.parametrize("string", ["PRH,BHNSW8,RFlat", "PRH,HNSW8,RFlat"])
+def test_no_two_settings_of_a_graph_do_the_same(string):
+    settings = evaluation.search_settings(faiss_prh.index_factory(D, string), 10)
+    pairs = [(30, 3), (100, 10), (300, 30), (64, 3), (256, 3), (256, 10)]  # Faiss visits no fewer than it returns
+    assert sorted(settings) == sorted(f"efSearch {n}, k_factor {factor}" for n, factor in pairs)
+
+
+def test_a_setting_sets_all_of_its_parameters():
+    index, signs = faiss_prh.index_factory(D, "PRH,IVF8,PQ4x4,RFlat"), Lists()
+    signs.k_factor = 1
+    inner = faiss.extract_index_ivf(index)
+    ways = {**evaluation.search_settings(index, 10), **evaluation.search_settings(signs, 10)}
+    for name in RNG.permutation(list(ways)):
+        ways[name]()
+        given = {word.split()[0]: float(word.split()[1]) for word in name.split(", ")}
+        if "margin" in given:
+            assert given == {"nprobe": signs.nprobe, "margin": signs.margin, "k_factor": signs.k_factor}
+        else:
+            assert given == {"nprobe": inner.nprobe, "k_factor": index.k_factor}
+
+
+def test_settings_are_timed_in_turn_and_the_median_counts(folder, capsys, monkeypatch):
+    def scripted(run):
+        run()
+        searched.append(run)
+        return next(times)
+
+    index = faiss_prh.index_factory(D, "PRH,BIVF8")
+    index.train(TRAIN)
+    index.add(BASE)
+    times, searched = iter([5, 1, 1, 9, 2, 2]), []
+    monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
+    monkeypatch.setattr(evaluation, "seconds", scripted)
+    found = evaluation.evaluate("PRH,BIVF8", index, QUERY, np.zeros((20, 10), int), 0, 0, 0)
+    assert [20 / e.queries_per_second for e in found] == [2, 2]
+    assert searched == searched[:2] * 3
 
 
 def test_eval_makes_each_index_once_and_before_anything_long(folder, capsys, monkeypatch):
@@ -270,10 +335,7 @@ def test_eval_makes_each_index_once_and_before_anything_long(folder, capsys, mon
     monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
     monkeypatch.setattr(vector_files, "first_unusable_row", checked)
     strings = ["PRH,BFlat", "Flat", "PRH,BFlat", "PRH,Flat"]
-    given = [word for string in strings for word in ("--factory", string)]
-    rows = json.loads(
-        succeed(capsys, "eval", *given, "--train", "t.npy", "--base", "b.npy", "--query", "q.npy", "--json")
-    )
+    rows = evaluated(capsys, *strings)
     assert [row["factory"] for row in rows] == ["PRH,BFlat", "Flat", "PRH,Flat"]
     assert happened == ["PRH,BFlat", "Flat", "PRH,Flat", "check of t.npy", "exact search"]
 

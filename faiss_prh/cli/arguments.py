@@ -45,6 +45,12 @@ command line has no ids to give.
   PRH,BFlat   PRH128,BIVF1k   PCA64,PRH,BHNSW32,RFlat   PRH(8,2,0.5),BHash16
   PRH,BIVF1k_HNSW32,RAsym   ITQ64,BFlat,Refine(SQ8)   PCA64,PRH,IVF256,PQ16"""
 
+_EVALUATION = """\
+Each index is searched with several values of nprobe or efSearch, of margin and
+of k_factor, if it has them, in all combinations. 10-recall@10 is the share of
+the 10 nearest vectors that a search for 10 finds; this search is also timed,
+as the median of a few. @100 is the share that a search for 100 finds."""
+
 _TRUSTED = (
     "read the index even if the file holds Faiss's own bytes (a float index), which are not checked: "
     "use it only for files you made or trust"
@@ -143,7 +149,7 @@ def new_parser() -> argparse.ArgumentParser:
         "eval", "compare indexes with exact search: recall, speed, size",
         'faiss-prh eval --factory "PRH,BFlat" --factory "ITQ64,BFlat" --train t.npy --base b.npy --query q.npy',
         lambda to, given: to.evaluate(given.factory, given.train, given.base, given.query, given.plot, given.seed),
-        _VECTORS, _FACTORY,
+        _EVALUATION, _VECTORS, _FACTORY,
     )  # fmt: skip
     evaluate.add_argument(
         "--factory", required=True, action="append", metavar="STRING",
