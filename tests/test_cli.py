@@ -21,9 +21,11 @@ from types import SimpleNamespace
 import faiss
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import faiss_prh
-from faiss_prh.cli import commands, demo, evaluation, files, main, vector_files
+from faiss_prh.cli import commands, demo, evaluation, files, main, results, vector_files
 from faiss_prh.cli.arguments import new_parser
 from faiss_prh.index.factory_string import factory_string
 from faiss_prh.index.parts_of import transforms_of
@@ -228,14 +230,14 @@ def test_an_id_map_that_no_string_asked_for_is_not_in_it():
 FILES = ["--train", "t.npy", "--base", "b.npy", "--query", "q.npy"]
 
 
-def evaluated(capsys, *factories):
+def evaluated(capsys, *factories, options=()):
     given = [word for factory in factories for word in ("--factory", factory)]
-    return json.loads(succeed(capsys, "eval", *given, *FILES, "--json"))
+    return json.loads(succeed(capsys, "eval", *given, *FILES, "--json", *options))
 
 
 def test_eval(folder, capsys, monkeypatch):
     monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
-    rows = evaluated(capsys, "PRH,BIVF8", "PRH,BHNSW8", "PRH,BIVF4,RFlat", "Flat")
+    rows = evaluated(capsys, "PRH,BIVF8", "PRH,BHNSW8", "PRH,BIVF4,RFlat", "Flat")["points"]
     settings = [("PRH,BIVF8", "nprobe 1"), ("PRH,BIVF8", "nprobe 4"), ("PRH,BHNSW8", "efSearch 16")]
     settings += [("PRH,BHNSW8", "efSearch 64"), ("PRH,BHNSW8", "efSearch 256")]
     settings += [("PRH,BIVF4,RFlat", f"nprobe {n}, k_factor {factor}") for n in (1, 4) for factor in (3, 10, 30)]
@@ -316,6 +318,74 @@ def test_settings_are_timed_in_turn_and_the_median_counts(folder, capsys, monkey
     assert searched == searched[:2] * 3
 
 
+def test_recall_is_exact():
+    """As a mean of means of floats, 19 of 20 can be a little less than 0.95."""
+    rng = np.random.default_rng(1)
+    for hits in rng.integers(0, 11, size=(200, 20)):
+        truth = np.tile(np.arange(10), (20, 1))
+        found = np.where(truth < hits[:, None], truth, -1)
+        assert evaluation.recall(found, truth) == sum(hits.tolist()) / 200
+
+
+def measured(recall, speed, setting=""):
+    return evaluation.Evaluation("PRH,BFlat", setting, recall, speed, 8.0, recall, 1.0, 1.0, 100)
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6))))
+def test_what_nothing_else_beats(pairs):
+    points = [measured(recall / 6, speed) for recall, speed in pairs]
+    best = {}  # the speed that is to be had with at least this recall
+    for recall, speed in sorted(pairs, reverse=True):
+        if speed > max(best.values(), default=0):
+            best[recall] = speed
+    expected = [best.get(recall) == speed for recall, speed in pairs]
+    assert [results.is_unbeaten(point, points) for point in points] == expected
+
+
+def test_the_table_marks_what_nothing_else_beats(folder, capsys, monkeypatch):
+    points = [measured(0.5, 100.0, "a"), measured(0.9, 10.0, "b"), measured(0.8, 10.0, "c"), measured(0.9, 10.0, "d")]
+    lines = results.as_text(points, None).splitlines()
+    assert [line.startswith("*  PRH,BFlat  ") for line in lines[2:6]] == [True, True, False, True]
+    assert lines[-1].startswith("* ")
+    assert [row["is_unbeaten"] for row in results.as_json(points, None)["points"]] == [True, True, False, True]
+    monkeypatch.setattr(evaluation, "evaluate", lambda *_: points)
+    assert succeed(capsys, "eval", "--factory", "Flat", *FILES).splitlines() == lines
+
+
+def test_eval_prints_the_fastest_setting_that_reaches_a_recall(folder, capsys, monkeypatch):
+    points = [measured(0.6, 90.0, "nprobe 1"), measured(0.8, 30.0, "nprobe 4"), measured(0.8, 40.0, "nprobe 5")]
+    points += [measured(0.8, 40.0, "nprobe 6"), measured(0.9, 40.0, "nprobe 7")]
+    monkeypatch.setattr(evaluation, "evaluate", lambda *_: points)
+    says = {
+        "0.6": "The fastest with 10-recall@10 of at least 0.6 is PRH,BFlat, nprobe 1: ",
+        "0.7": "The fastest with 10-recall@10 of at least 0.7 is PRH,BFlat, nprobe 7: ",
+        "0.95": "None reaches 10-recall@10 of 0.95. The closest is PRH,BFlat, nprobe 7: ",
+    }
+    for target, sentence in says.items():
+        options = ["--target-recall", target]
+        text = succeed(capsys, "eval", "--factory", "Flat", *FILES, *options)
+        last = text.splitlines()[-1]
+        assert last.startswith(sentence)
+        said = evaluated(capsys, "Flat", options=options)
+        assert said["target_recall"] == float(target)
+        if target == "0.95":
+            assert said["fastest"] is None
+        else:
+            assert said["fastest"] in said["points"]
+            assert said["fastest"]["setting"] in last
+    assert last.endswith(": 0.9000, 25.000 ms/query, 8.0 bytes/vector")
+    said = evaluated(capsys, "Flat")
+    assert (said["target_recall"], said["fastest"], len(said["points"])) == (None, None, 5)
+
+
+def test_an_exact_index_reaches_every_recall(folder, capsys, monkeypatch):
+    monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
+    said = evaluated(capsys, "PRH,BIVF8", "Flat", options=["--target-recall", "1"])
+    assert (said["fastest"]["factory"], said["fastest"]["recall_at_10"]) == ("Flat", 1)
+    command = ["eval", "--factory", "Flat", *FILES, "--target-recall", "1"]
+    assert "at least 1 is Flat: 1.0000, " in succeed(capsys, *command)
+
+
 def test_eval_makes_each_index_once_and_before_anything_long(folder, capsys, monkeypatch):
     def made(d, factory, index_factory=commands.index_factory):
         happened.append(factory)
@@ -335,7 +405,7 @@ def test_eval_makes_each_index_once_and_before_anything_long(folder, capsys, mon
     monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
     monkeypatch.setattr(vector_files, "first_unusable_row", checked)
     strings = ["PRH,BFlat", "Flat", "PRH,BFlat", "PRH,Flat"]
-    rows = evaluated(capsys, *strings)
+    rows = evaluated(capsys, *strings)["points"]
     assert [row["factory"] for row in rows] == ["PRH,BFlat", "Flat", "PRH,Flat"]
     assert happened == ["PRH,BFlat", "Flat", "PRH,Flat", "check of t.npy", "exact search"]
 
@@ -360,7 +430,7 @@ def test_ours_are_told_from_rivals_also_in_grey():
     rivals = ["PQ8", "ITQ8,BFlat", "IVF8,Flat", "RR,LSH", "HNSW8", "Flat"]
     points = [evaluation.Point(name, "", 0.5, 100.0, 8.0) for name in [*ours, *rivals]]
     panel = Figure().add_subplot()
-    evaluation.draw(panel, points, "title", 10)
+    results.draw(panel, points, "title", 10)
     lines = {line.get_label(): line for line in panel.get_lines()}
     assert list(lines) == [*ours, *rivals]
 
@@ -378,6 +448,18 @@ def test_ours_are_told_from_rivals_also_in_grey():
     for group in (ours, rivals):
         looks = {(lines[name].get_marker(), lines[name].get_color()) for name in group}
         assert len(looks) == len(group)
+
+
+def test_a_curve_joins_what_no_other_setting_of_its_index_beats():
+    pytest.importorskip("matplotlib", reason="an extra")
+    from matplotlib.figure import Figure
+
+    points = [measured(0.9, 10.0), measured(0.5, 100.0), measured(0.8, 9.0), measured(0.7, 50.0)]
+    faster = evaluation.Point("Flat", "", 1.0, 200.0, 8.0)  # of another index
+    panel = Figure().add_subplot()
+    results.draw(panel, [*points, faster], "title", 10)
+    curves = [line.get_xydata().tolist() for line in panel.get_lines()]
+    assert curves == [[[0.5, 100], [0.7, 50], [0.9, 10]], [[1, 200]]]
 
 
 def test_a_long_legend_does_not_cover_the_curves(folder, capsys, monkeypatch):
@@ -442,6 +524,18 @@ def test_demo_prints_one_table(capsys, monkeypatch):
         ("search i.prh q.npy --margin 0.1 -o r.npz", "--margin: i.prh has no margin"),
         ("search i.prh q.npy --margin -0.1 -o r.npz", "argument --margin: expected a number from 0"),
         ("search i.prh q.npy --margin nan -o r.npz", "argument --margin: expected a number from 0"),
+        (
+            f"eval --factory Flat {' '.join(FILES)} --target-recall 0",
+            "argument --target-recall: expected a number above 0",
+        ),
+        (
+            f"eval --factory Flat {' '.join(FILES)} --target-recall 95",
+            "argument --target-recall: expected a number from 0 to 1, not '95'",
+        ),
+        (
+            f"eval --factory Flat {' '.join(FILES)} --target-recall nan",
+            "argument --target-recall: expected a number from 0 to 1, not 'nan'",
+        ),
         ("search i.prh q.npy -k 2000000000 -o r.npz", "-k 2000000000: the results do not fit into memory"),
         ("search i.prh q.npy -o r.npy", "r.npy: results go into an .npz file"),
         ("encode m.prh b.npy -o codes", "codes: codes go into an .npy file"),

@@ -49,7 +49,10 @@ _EVALUATION = """\
 Each index is searched with several values of nprobe or efSearch, of margin and
 of k_factor, if it has them, in all combinations. 10-recall@10 is the share of
 the 10 nearest vectors that a search for 10 finds; this search is also timed,
-as the median of a few. @100 is the share that a search for 100 finds."""
+as the median of a few. @100 is the share that a search for 100 finds. A * marks
+what is unbeaten: nothing else that was measured has at least its 10-recall@10
+and its speed, and more of either. Bytes do not count for this. --plot draws
+what no other setting of the same index beats."""
 
 _TRUSTED = (
     "read the index even if the file holds Faiss's own bytes (a float index), which are not checked: "
@@ -148,8 +151,9 @@ def new_parser() -> argparse.ArgumentParser:
     evaluate = command(
         "eval", "compare indexes with exact search: recall, speed, size",
         'faiss-prh eval --factory "PRH,BFlat" --factory "ITQ64,BFlat" --train t.npy --base b.npy --query q.npy',
-        lambda to, given: to.evaluate(given.factory, given.train, given.base, given.query, given.plot, given.seed),
-        _EVALUATION, _VECTORS, _FACTORY,
+        lambda to, given: to.evaluate(
+            given.factory, given.train, given.base, given.query, given.target_recall, given.plot, given.seed
+        ), _EVALUATION, _VECTORS, _FACTORY,
     )  # fmt: skip
     evaluate.add_argument(
         "--factory", required=True, action="append", metavar="STRING",
@@ -158,6 +162,10 @@ def new_parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--train", required=True, metavar="VECTORS", help="file of training vectors")
     evaluate.add_argument("--base", required=True, metavar="VECTORS", help="file of vectors to fill the indexes with")
     evaluate.add_argument("--query", required=True, metavar="VECTORS", help="file of query vectors")
+    evaluate.add_argument(
+        "--target-recall", type=_share, metavar="R",
+        help="name the fastest setting whose 10-recall@10 is at least R, as 0.95",
+    )  # fmt: skip
     evaluate.add_argument("--plot", metavar="FILE", help="draw recall against speed, as .png, .svg or .pdf")
     _add_seed(evaluate)
 
@@ -209,6 +217,13 @@ def _factor(text: str) -> float:
 
 def _margin(text: str) -> float:
     return _number(float, text, 0, 1e9)
+
+
+def _share(text: str) -> float:
+    value = _number(float, text, 0, 1)
+    if not value:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, not {text!r}")
+    return value
 
 
 def _number(kind: Callable[[str], float], text: str, least: int, most: float) -> float:

@@ -1,4 +1,4 @@
-"""Measure indexes: recall against exact search, speed and size; print the results as a table, or draw them."""
+"""Measure indexes: recall against exact search, speed and size."""
 
 from __future__ import annotations
 
@@ -29,10 +29,6 @@ _SWEPT: dict[str, Sequence[float]] = {
     "k_factor": (3, 10, 30),
 }
 
-_MARKERS = "os^DvPX*<>"
-_DARK = ("#08306b", "#67000d", "#00441b", "#3f007d")
-_PALE = ("#fd8d3c", "#74a9cf", "#78c679", "#999999")
-
 
 @dataclass
 class Point:
@@ -53,20 +49,6 @@ class Evaluation(Point):
     train_seconds: float
     add_seconds: float
     file_bytes: int
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what `faiss-prh eval --json` prints."""
-        return {
-            "factory": self.index,
-            "setting": self.setting,
-            "recall_at_10": self.recall,
-            "recall_at_100": self.recall_at_100,
-            "train_seconds": self.train_seconds,
-            "add_seconds": self.add_seconds,
-            "milliseconds_per_query": 1000 / self.queries_per_second,
-            "bytes_per_vector": self.bytes_per_vector,
-            "file_bytes": self.file_bytes,
-        }
 
 
 def evaluate(
@@ -99,19 +81,6 @@ def evaluate(
     ]  # fmt: skip
 
 
-def as_table(found: Sequence[Evaluation]) -> str:
-    """Return the table that `faiss-prh eval` prints."""
-    header = ["", "setting", "10-recall@10", "@100", "train, s", "add, s", "search, ms/query", "bytes/vector"]
-    rows = [
-        [
-            e.index, e.setting, f"{e.recall:.3f}", f"{e.recall_at_100:.3f}", f"{e.train_seconds:.2f}",
-            f"{e.add_seconds:.2f}", f"{1000 / e.queries_per_second:.3f}", f"{e.bytes_per_vector:.1f}",
-        ]
-        for e in found
-    ]  # fmt: skip
-    return table(header, rows)
-
-
 def recall(found: Ids, truth: Ids) -> float:
     """
     Return the share of the true neighbours that is among what was found.
@@ -122,7 +91,8 @@ def recall(found: Ids, truth: Ids) -> float:
     >>> recall(np.array([[3, 5, 7]]), np.array([[5, 6]]))
     0.5
     """
-    return float(np.mean([np.isin(true, mine).mean() for mine, true in zip(found, truth, strict=True)]))
+    hits = sum(int(np.isin(true, mine).sum()) for mine, true in zip(found, truth, strict=True))
+    return hits / truth.size  # no mean of means, which may be a little less than the number that is asked for
 
 
 def exact_neighbours(queries: Floats, base: Iterable[Floats], k: int) -> Ids:
@@ -257,33 +227,6 @@ def seconds(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
-
-
-def draw(panel: Any, points: Sequence[Point], title: str, k: int) -> None:
-    """
-    Draw recall against speed on axes of Matplotlib, a line for each index.
-
-    Lines with PRH are dark and solid with filled markers, all others pale and dashed with hollow ones, so that they
-    are told apart also in grey.
-    """
-    drawn = {True: 0, False: 0}
-    for name in dict.fromkeys(point.index for point in points):
-        curve = [point for point in points if point.index == name]
-        is_ours = "PRH" in name
-        colours, number = _DARK if is_ours else _PALE, drawn[is_ours]
-        panel.plot(
-            [point.recall for point in curve],
-            [point.queries_per_second for point in curve],
-            linestyle="-" if is_ours else "--",
-            marker=_MARKERS[number % len(_MARKERS)],
-            markersize=5,
-            color=colours[number % len(colours)],
-            markerfacecolor=None if is_ours else "white",
-            label=name,
-        )
-        drawn[is_ours] += 1
-    panel.set(title=title, xlabel=f"recall, {k} of {k}", ylabel="queries per second", yscale="log")
-    panel.grid(alpha=0.3)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
