@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import faiss
 from threadpoolctl import threadpool_limits
 
-from faiss_prh.cli.evaluation import seconds, warm_seconds
+from faiss_prh.cli.evaluation import interleaved as interleaved  # so that those who measure find it here
+from faiss_prh.cli.evaluation import seconds
 
 
 @contextmanager
@@ -27,19 +28,6 @@ def threads(n: int) -> Iterator[None]:
 
 def thread_counts() -> list[int]:
     return sorted({1, len(os.sched_getaffinity(0))})
-
-
-def interleaved(rivals: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """
-    Return the median seconds of each rival; they run in turn, so that a busy machine is busy for all.
-
-    Each is run for some tenths of a second before it is timed.
-    """
-    times: dict[str, list[float]] = {name: [] for name in rivals}
-    for _ in range(repeats):
-        for name, run in rivals.items():
-            times[name].append(warm_seconds(run))
-    return {name: statistics.median(found) for name, found in times.items()}
 
 
 def paired(first: Callable[[], object], second: Callable[[], object], repeats: int) -> tuple[float, float, float]:

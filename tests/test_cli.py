@@ -16,13 +16,16 @@ import termios
 import time
 import tracemalloc
 from pathlib import Path
+from types import SimpleNamespace
 
 import faiss
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import faiss_prh
-from faiss_prh.cli import commands, demo, evaluation, files, main, vector_files
+from faiss_prh.cli import commands, demo, evaluation, files, main, results, vector_files
 from faiss_prh.cli.arguments import new_parser
 from faiss_prh.index.factory_string import factory_string
 from faiss_prh.index.parts_of import transforms_of
@@ -112,6 +115,23 @@ def test_search_takes_nprobe_and_k_factor(folder, capsys):
         succeed(capsys, "search", "new.prh", "q.npy", "-k", "7", "-o", "r.npz", *options)
         index.index.nprobe, index.k_factor = min(nprobe, 8), k_factor
         np.testing.assert_array_equal(np.load("r.npz")["ids"], index.search(QUERY, 7)[1])
+
+
+class Lists:
+    """An index with inverted lists and a margin that is no Faiss index."""
+
+    d, is_trained, nlist, nprobe, margin = D, True, 8, 1, 0.5
+
+    def search(self, x, k):
+        found = self.nprobe, self.margin
+        return np.tile(np.float32(found), (len(x), 1)), np.zeros((len(x), 2), int)
+
+
+def test_search_takes_margin(folder, capsys, monkeypatch):
+    monkeypatch.setattr(commands, "open_trained_index", lambda *_: Lists())
+    for options, expected in {"": (1, 0.5), "--margin 0": (1, 0), "--margin 0.25 --nprobe 100": (8, 0.25)}.items():
+        succeed(capsys, "search", "new.prh", "q.npy", "-o", "r.npz", *options.split())
+        np.testing.assert_array_equal(np.load("r.npz")["distances"][0], expected)
 
 
 @pytest.mark.parametrize(("bits", "dtype"), [(None, "f4"), (13, "f8")])
@@ -207,30 +227,163 @@ def test_an_id_map_that_no_string_asked_for_is_not_in_it():
     assert factory_string(faiss_prh.clone_index(index)) == "PRH,BIVF4,RFlat"
 
 
+FILES = ["--train", "t.npy", "--base", "b.npy", "--query", "q.npy"]
+
+
+def evaluated(capsys, *factories, options=()):
+    given = [word for factory in factories for word in ("--factory", factory)]
+    return json.loads(succeed(capsys, "eval", *given, *FILES, "--json", *options))
+
+
 def test_eval(folder, capsys, monkeypatch):
     monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
-    files = ["--train", "t.npy", "--base", "b.npy", "--query", "q.npy"]
-    factories = ["PRH,BIVF8", "PRH,BHNSW8", "Flat"]
-    given = [word for factory in factories for word in ("--factory", factory)]
-    rows = json.loads(succeed(capsys, "eval", *given, *files, "--json"))
-    settings = [("PRH,BIVF8", "nprobe 1"), ("PRH,BIVF8", "nprobe 4"), ("PRH,BHNSW8", "efSearch 100")]
-    settings += [("PRH,BHNSW8", "efSearch 256"), ("Flat", "")]
+    rows = evaluated(capsys, "PRH,BIVF8", "PRH,BHNSW8", "PRH,BIVF4,RFlat", "Flat")["points"]
+    settings = [("PRH,BIVF8", "nprobe 1"), ("PRH,BIVF8", "nprobe 4"), ("PRH,BHNSW8", "efSearch 16")]
+    settings += [("PRH,BHNSW8", "efSearch 64"), ("PRH,BHNSW8", "efSearch 256")]
+    settings += [("PRH,BIVF4,RFlat", f"nprobe {n}, k_factor {factor}") for n in (1, 4) for factor in (3, 10, 30)]
+    settings += [("Flat", "")]
     assert [(row["factory"], row["setting"]) for row in rows] == settings
 
     truth = np.argsort(((QUERY[:, None] - BASE.astype(float)) ** 2).sum(axis=2), axis=1)[:, :10]
+    index = faiss_prh.index_factory(D, "PRH,BIVF4,RFlat")
+    index.train(TRAIN)
+    index.add(BASE)
+    for row in rows[5:11]:
+        index.index.nprobe, index.k_factor = map(int, re.findall("[0-9]+", row["setting"]))
+        for k in (10, 100):
+            ids = index.search(QUERY, k)[1]
+            expected = np.mean([len(set(mine) & set(true)) / 10 for mine, true in zip(ids, truth, strict=True)])
+            assert row[f"recall_at_{k}"] == pytest.approx(expected)
+    assert len({row["recall_at_10"] for row in rows[5:11]}) > 4  # so that both parameters matter
     index = faiss_prh.index_factory(D, "PRH,BIVF8")
     index.train(TRAIN)
     index.add(BASE)
-    index.index.nprobe = 4
-    ids = index.search(QUERY, 100)[1]
-    for k in (10, 100):
-        expected = np.mean([len(set(mine[:k]) & set(true)) / 10 for mine, true in zip(ids, truth, strict=True)])
-        assert rows[1][f"recall_at_{k}"] == pytest.approx(expected)
     assert rows[1]["file_bytes"] == len(faiss_prh.serialize_index(index))
     assert rows[1]["bytes_per_vector"] == pytest.approx(10, abs=0.1)  # 2 of the code, 8 of the id
     assert (rows[-1]["recall_at_10"], round(rows[-1]["bytes_per_vector"])) == (1, 4 * D)
     assert all(row[name] > 0 for row in rows for name in ("train_seconds", "add_seconds", "milliseconds_per_query"))
-    assert "10-recall@10" in succeed(capsys, "eval", "--factory", "Flat", *files)
+
+
+def test_eval_sweeps_all_parameters_of_an_index():
+    def names(index):
+        return list(evaluation.search_settings(index, 10))
+
+    signs = Lists()
+    swept = [f"nprobe {n}, margin {margin}" for n in (1, 4) for margin in (0.0, 0.05, 0.1, 0.2)]
+    assert names(signs) == swept
+    signs.k_factor = 1
+    assert names(signs) == [f"{name}, k_factor {factor}" for name in swept for factor in (3, 10, 30)]
+    for string in ("PRH,BIVF8,RAsym", "PRH,IVF8,PQ4x4,RFlat", "IVF8,PQ4+4"):
+        index = faiss_prh.index_factory(D, string)
+        assert names(index) == [f"nprobe {n}, k_factor {factor}" for n in (1, 4) for factor in (3, 10, 30)]
+    assert names(faiss_prh.index_factory(D, "PRH,BFlat,RFlat")) == ["k_factor 3", "k_factor 10", "k_factor 30"]
+    assert names(faiss_prh.index_factory(D, "PRH,BFlat")) == [""]
+
+
+@pytest.mark.parametrize("string", ["PRH,BHNSW8,RFlat", "PRH,HNSW8,RFlat"])
+def test_no_two_settings_of_a_graph_do_the_same(string):
+    settings = evaluation.search_settings(faiss_prh.index_factory(D, string), 10)
+    pairs = [(30, 3), (100, 10), (300, 30), (64, 3), (256, 3), (256, 10)]  # Faiss visits no fewer than it returns
+    assert sorted(settings) == sorted(f"efSearch {n}, k_factor {factor}" for n, factor in pairs)
+
+
+def test_a_setting_sets_all_of_its_parameters():
+    index, signs = faiss_prh.index_factory(D, "PRH,IVF8,PQ4x4,RFlat"), Lists()
+    signs.k_factor = 1
+    inner = faiss.extract_index_ivf(index)
+    ways = {**evaluation.search_settings(index, 10), **evaluation.search_settings(signs, 10)}
+    for name in RNG.permutation(list(ways)):
+        ways[name]()
+        given = {word.split()[0]: float(word.split()[1]) for word in name.split(", ")}
+        if "margin" in given:
+            assert given == {"nprobe": signs.nprobe, "margin": signs.margin, "k_factor": signs.k_factor}
+        else:
+            assert given == {"nprobe": inner.nprobe, "k_factor": index.k_factor}
+
+
+def test_settings_are_timed_in_turn_and_the_median_counts(folder, capsys, monkeypatch):
+    def scripted(run):
+        run()
+        searched.append(run)
+        return next(times)
+
+    index = faiss_prh.index_factory(D, "PRH,BIVF8")
+    index.train(TRAIN)
+    index.add(BASE)
+    times, searched = iter([5, 1, 1, 9, 2, 2]), []
+    monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
+    monkeypatch.setattr(evaluation, "seconds", scripted)
+    found = evaluation.evaluate("PRH,BIVF8", index, QUERY, np.zeros((20, 10), int), 0, 0, 0)
+    assert [20 / e.queries_per_second for e in found] == [2, 2]
+    assert searched == searched[:2] * 3
+
+
+def test_recall_is_exact():
+    """As a mean of means of floats, 19 of 20 can be a little less than 0.95."""
+    rng = np.random.default_rng(1)
+    for hits in rng.integers(0, 11, size=(200, 20)):
+        truth = np.tile(np.arange(10), (20, 1))
+        found = np.where(truth < hits[:, None], truth, -1)
+        assert evaluation.recall(found, truth) == sum(hits.tolist()) / 200
+
+
+def measured(recall, speed, setting=""):
+    return evaluation.Evaluation("PRH,BFlat", setting, recall, speed, 8.0, recall, 1.0, 1.0, 100)
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6))))
+def test_what_nothing_else_beats(pairs):
+    points = [measured(recall / 6, speed) for recall, speed in pairs]
+    best = {}  # the speed that is to be had with at least this recall
+    for recall, speed in sorted(pairs, reverse=True):
+        if speed > max(best.values(), default=0):
+            best[recall] = speed
+    expected = [best.get(recall) == speed for recall, speed in pairs]
+    assert [results.is_unbeaten(point, points) for point in points] == expected
+
+
+def test_the_table_marks_what_nothing_else_beats(folder, capsys, monkeypatch):
+    points = [measured(0.5, 100.0, "a"), measured(0.9, 10.0, "b"), measured(0.8, 10.0, "c"), measured(0.9, 10.0, "d")]
+    lines = results.as_text(points, None).splitlines()
+    assert [line.startswith("*  PRH,BFlat  ") for line in lines[2:6]] == [True, True, False, True]
+    assert lines[-1].startswith("* ")
+    assert [row["is_unbeaten"] for row in results.as_json(points, None)["points"]] == [True, True, False, True]
+    monkeypatch.setattr(evaluation, "evaluate", lambda *_: points)
+    assert succeed(capsys, "eval", "--factory", "Flat", *FILES).splitlines() == lines
+
+
+def test_eval_prints_the_fastest_setting_that_reaches_a_recall(folder, capsys, monkeypatch):
+    points = [measured(0.6, 90.0, "nprobe 1"), measured(0.8, 30.0, "nprobe 4"), measured(0.8, 40.0, "nprobe 5")]
+    points += [measured(0.8, 40.0, "nprobe 6"), measured(0.9, 40.0, "nprobe 7")]
+    monkeypatch.setattr(evaluation, "evaluate", lambda *_: points)
+    says = {
+        "0.6": "The fastest with 10-recall@10 of at least 0.6 is PRH,BFlat, nprobe 1: ",
+        "0.7": "The fastest with 10-recall@10 of at least 0.7 is PRH,BFlat, nprobe 7: ",
+        "0.95": "None reaches 10-recall@10 of 0.95. The closest is PRH,BFlat, nprobe 7: ",
+    }
+    for target, sentence in says.items():
+        options = ["--target-recall", target]
+        text = succeed(capsys, "eval", "--factory", "Flat", *FILES, *options)
+        last = text.splitlines()[-1]
+        assert last.startswith(sentence)
+        said = evaluated(capsys, "Flat", options=options)
+        assert said["target_recall"] == float(target)
+        if target == "0.95":
+            assert said["fastest"] is None
+        else:
+            assert said["fastest"] in said["points"]
+            assert said["fastest"]["setting"] in last
+    assert last.endswith(": 0.9000, 25.000 ms/query, 8.0 bytes/vector")
+    said = evaluated(capsys, "Flat")
+    assert (said["target_recall"], said["fastest"], len(said["points"])) == (None, None, 5)
+
+
+def test_an_exact_index_reaches_every_recall(folder, capsys, monkeypatch):
+    monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
+    said = evaluated(capsys, "PRH,BIVF8", "Flat", options=["--target-recall", "1"])
+    assert (said["fastest"]["factory"], said["fastest"]["recall_at_10"]) == ("Flat", 1)
+    command = ["eval", "--factory", "Flat", *FILES, "--target-recall", "1"]
+    assert "at least 1 is Flat: 1.0000, " in succeed(capsys, *command)
 
 
 def test_eval_makes_each_index_once_and_before_anything_long(folder, capsys, monkeypatch):
@@ -252,12 +405,16 @@ def test_eval_makes_each_index_once_and_before_anything_long(folder, capsys, mon
     monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
     monkeypatch.setattr(vector_files, "first_unusable_row", checked)
     strings = ["PRH,BFlat", "Flat", "PRH,BFlat", "PRH,Flat"]
-    given = [word for string in strings for word in ("--factory", string)]
-    rows = json.loads(
-        succeed(capsys, "eval", *given, "--train", "t.npy", "--base", "b.npy", "--query", "q.npy", "--json")
-    )
+    rows = evaluated(capsys, *strings)["points"]
     assert [row["factory"] for row in rows] == ["PRH,BFlat", "Flat", "PRH,Flat"]
     assert happened == ["PRH,BFlat", "Flat", "PRH,Flat", "check of t.npy", "exact search"]
+
+
+def test_lists_of_any_class_need_a_training_vector_each(folder, capsys, monkeypatch):
+    command = ["build", "--factory", "Lists", "--train", "t.npy", "-o", "new.prh"]
+    for nlist, says in {0: "no lists", 601: "more lists than the 600 training vectors"}.items():
+        monkeypatch.setattr(commands, "index_factory", lambda *_, nlist=nlist: SimpleNamespace(nlist=nlist))
+        assert refuse(capsys, command, 2) == f"--factory Lists: {says}"
 
 
 def test_lists_that_are_composed_need_no_training_vector_each(folder, capsys):
@@ -273,7 +430,7 @@ def test_ours_are_told_from_rivals_also_in_grey():
     rivals = ["PQ8", "ITQ8,BFlat", "IVF8,Flat", "RR,LSH", "HNSW8", "Flat"]
     points = [evaluation.Point(name, "", 0.5, 100.0, 8.0) for name in [*ours, *rivals]]
     panel = Figure().add_subplot()
-    evaluation.draw(panel, points, "title", 10)
+    results.draw(panel, points, "title", 10)
     lines = {line.get_label(): line for line in panel.get_lines()}
     assert list(lines) == [*ours, *rivals]
 
@@ -291,6 +448,18 @@ def test_ours_are_told_from_rivals_also_in_grey():
     for group in (ours, rivals):
         looks = {(lines[name].get_marker(), lines[name].get_color()) for name in group}
         assert len(looks) == len(group)
+
+
+def test_a_curve_joins_what_no_other_setting_of_its_index_beats():
+    pytest.importorskip("matplotlib", reason="an extra")
+    from matplotlib.figure import Figure
+
+    points = [measured(0.9, 10.0), measured(0.5, 100.0), measured(0.8, 9.0), measured(0.7, 50.0)]
+    faster = evaluation.Point("Flat", "", 1.0, 200.0, 8.0)  # of another index
+    panel = Figure().add_subplot()
+    results.draw(panel, [*points, faster], "title", 10)
+    curves = [line.get_xydata().tolist() for line in panel.get_lines()]
+    assert curves == [[[0.5, 100], [0.7, 50], [0.9, 10]], [[1, 200]]]
 
 
 def test_a_long_legend_does_not_cover_the_curves(folder, capsys, monkeypatch):
@@ -352,6 +521,21 @@ def test_demo_prints_one_table(capsys, monkeypatch):
         ("train t.npy --seed 99999999999999999999 -o m.prh", "argument --seed: expected a number from 0"),
         ("search i.prh q.npy --nprobe 4 -o r.npz", "--nprobe: i.prh has no inverted lists"),
         ("search i.prh q.npy --k-factor 4 -o r.npz", "--k-factor: i.prh does not rank its results again"),
+        ("search i.prh q.npy --margin 0.1 -o r.npz", "--margin: i.prh has no margin"),
+        ("search i.prh q.npy --margin -0.1 -o r.npz", "argument --margin: expected a number from 0"),
+        ("search i.prh q.npy --margin nan -o r.npz", "argument --margin: expected a number from 0"),
+        (
+            f"eval --factory Flat {' '.join(FILES)} --target-recall 0",
+            "argument --target-recall: expected a number above 0",
+        ),
+        (
+            f"eval --factory Flat {' '.join(FILES)} --target-recall 95",
+            "argument --target-recall: expected a number from 0 to 1, not '95'",
+        ),
+        (
+            f"eval --factory Flat {' '.join(FILES)} --target-recall nan",
+            "argument --target-recall: expected a number from 0 to 1, not 'nan'",
+        ),
         ("search i.prh q.npy -k 2000000000 -o r.npz", "-k 2000000000: the results do not fit into memory"),
         ("search i.prh q.npy -o r.npy", "r.npy: results go into an .npz file"),
         ("encode m.prh b.npy -o codes", "codes: codes go into an .npy file"),

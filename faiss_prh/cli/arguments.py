@@ -30,6 +30,8 @@ INDEX
   BHash<tables>x<bits>
                       binary indexes, by Hamming distance, of the signs that
                       the last transform returns
+  IVF<lists>,Signs    signs of residuals in inverted lists, d/8 + 1 bytes a
+                      vector
   Flat SQ8 PQ<m> IVF<lists>,Flat HNSW<links> ...
                       any float index of Faiss
 RERANKING
@@ -42,6 +44,15 @@ command line has no ids to give.
 
   PRH,BFlat   PRH128,BIVF1k   PCA64,PRH,BHNSW32,RFlat   PRH(8,2,0.5),BHash16
   PRH,BIVF1k_HNSW32,RAsym   ITQ64,BFlat,Refine(SQ8)   PCA64,PRH,IVF256,PQ16"""
+
+_EVALUATION = """\
+Each index is searched with several values of nprobe or efSearch, of margin and
+of k_factor, if it has them, in all combinations. 10-recall@10 is the share of
+the 10 nearest vectors that a search for 10 finds; this search is also timed,
+as the median of a few. @100 is the share that a search for 100 finds. A * marks
+what is unbeaten: nothing else that was measured has at least its 10-recall@10
+and its speed, and more of either. Bytes do not count for this. --plot draws
+what no other setting of the same index beats."""
 
 _TRUSTED = (
     "read the index even if the file holds Faiss's own bytes (a float index), which are not checked: "
@@ -118,7 +129,8 @@ def new_parser() -> argparse.ArgumentParser:
     search = command(
         "search", "search an index", "faiss-prh search i.prh q.npy -k 10 --nprobe 8 -o r.npz",
         lambda to, given: to.search(
-            given.index, given.vectors, given.k, given.output, given.nprobe, given.k_factor, given.trusted
+            given.index, given.vectors, given.k, given.output,
+            given.nprobe, given.margin, given.k_factor, given.trusted,
         ), _VECTORS,
     )  # fmt: skip
     search.add_argument("index", help="file of the index")
@@ -126,6 +138,10 @@ def new_parser() -> argparse.ArgumentParser:
     search.add_argument("-k", type=_count, default=10, metavar="N", help="results for each query (default: 10)")
     _add_output(search, ".npz file to write two arrays to, `distances` and `ids`, with a row for each query")
     search.add_argument("--nprobe", type=_count, metavar="N", help="inverted lists to visit (default: as stored)")
+    search.add_argument(
+        "--margin", type=_margin, metavar="M",
+        help="margin of the candidates, if the index has one (default: as stored)",
+    )  # fmt: skip
     search.add_argument(
         "--k-factor", type=_factor, metavar="F",
         help="rank F * k candidates again, if the index has a re-ranking part (default: as stored)",
@@ -135,8 +151,9 @@ def new_parser() -> argparse.ArgumentParser:
     evaluate = command(
         "eval", "compare indexes with exact search: recall, speed, size",
         'faiss-prh eval --factory "PRH,BFlat" --factory "ITQ64,BFlat" --train t.npy --base b.npy --query q.npy',
-        lambda to, given: to.evaluate(given.factory, given.train, given.base, given.query, given.plot, given.seed),
-        _VECTORS, _FACTORY,
+        lambda to, given: to.evaluate(
+            given.factory, given.train, given.base, given.query, given.target_recall, given.plot, given.seed
+        ), _EVALUATION, _VECTORS, _FACTORY,
     )  # fmt: skip
     evaluate.add_argument(
         "--factory", required=True, action="append", metavar="STRING",
@@ -145,6 +162,10 @@ def new_parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--train", required=True, metavar="VECTORS", help="file of training vectors")
     evaluate.add_argument("--base", required=True, metavar="VECTORS", help="file of vectors to fill the indexes with")
     evaluate.add_argument("--query", required=True, metavar="VECTORS", help="file of query vectors")
+    evaluate.add_argument(
+        "--target-recall", type=_share, metavar="R",
+        help="name the fastest setting whose 10-recall@10 is at least R, as 0.95",
+    )  # fmt: skip
     evaluate.add_argument("--plot", metavar="FILE", help="draw recall against speed, as .png, .svg or .pdf")
     _add_seed(evaluate)
 
@@ -192,6 +213,17 @@ def _seed(text: str) -> int:
 
 def _factor(text: str) -> float:
     return _number(float, text, 1, 1e9)
+
+
+def _margin(text: str) -> float:
+    return _number(float, text, 0, 1e9)
+
+
+def _share(text: str) -> float:
+    value = _number(float, text, 0, 1)
+    if not value:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, not {text!r}")
+    return value
 
 
 def _number(kind: Callable[[str], float], text: str, least: int, most: float) -> float:

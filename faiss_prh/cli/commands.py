@@ -19,7 +19,7 @@ from ..index.factory_string import factory_string
 from ..index.parts_of import nested, transforms_of
 from ..storage.files import write_index
 from ..transform import PRHTransform
-from . import evaluation
+from . import evaluation, results
 from .errors import UsageError
 from .extras import optional_module
 from .files import check_output, holds_transform, open_index, open_trained_index, open_transform, written
@@ -109,8 +109,9 @@ def add(path: str, sources: Sequence[str], trusted: bool) -> Report:
 
 
 def search(
-    path: str, source: str, k: int, output: str, nprobe: int | None, k_factor: float | None, trusted: bool
-) -> Report:
+    path: str, source: str, k: int, output: str,
+    nprobe: int | None, margin: float | None, k_factor: float | None, trusted: bool,
+) -> Report:  # fmt: skip
     """Search an index, and write the distances and ids of what was found to a file."""
     if not output.lower().endswith(".npz"):
         raise UsageError(f"{output}: results go into an .npz file")
@@ -118,6 +119,7 @@ def search(
     index = open_trained_index(path, trusted)
     queries = read_vectors(source, d=index.d)
     _set(index, "nprobe", nprobe, f"--nprobe: {path} has no inverted lists")
+    _set(index, "margin", margin, f"--margin: {path} has no margin")
     _set(index, "k_factor", k_factor, f"--k-factor: {path} does not rank its results again")
     if 12 * k * len(queries) > memory_bytes():
         raise UsageError(f"-k {k}: the results do not fit into memory")
@@ -154,7 +156,10 @@ def info(path: str, trusted: bool) -> Report:
     return Report(facts | {"prh": [_as_json(described) for described in learned]}, "\n".join(lines))
 
 
-def evaluate(factories: Sequence[str], train: str, base: str, query: str, plot: str | None, seed: int | None) -> Report:
+def evaluate(
+    factories: Sequence[str], train: str, base: str, query: str,
+    target: float | None, plot: str | None, seed: int | None,
+) -> Report:  # fmt: skip
     """Compare indexes with exact search."""
     if plot is not None:
         check_output(plot, [train, base, query])
@@ -179,11 +184,11 @@ def evaluate(factories: Sequence[str], train: str, base: str, query: str, plot: 
         found += evaluation.evaluate(factory, index, queries, truth, empty, train_seconds, add_seconds)
     if plot is not None:
         panel = figure.add_subplot()
-        evaluation.draw(panel, found, f"{n} vectors of {d} dimensions", evaluation.NEIGHBOURS)
+        results.draw(panel, found, f"{n} vectors of {d} dimensions", evaluation.NEIGHBOURS)
         panel.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.02, 1))  # beside the curves
         with written(plot) as file:
             figure.savefig(file, format=Path(plot).suffix[1:].lower(), dpi=150, bbox_inches="tight")
-    return Report([point.as_json() for point in found], evaluation.as_table(found))
+    return Report(results.as_json(found, target), results.as_text(found, target))
 
 
 def _new_index(factory: str, training: Array, seed: int | None) -> Any:
@@ -209,7 +214,7 @@ def _has_list_centroids(index: Any) -> bool:
     if isinstance(index, faiss.IndexIVF):
         quantizer = faiss.downcast_index(index.quantizer)
         return not isinstance(quantizer, (faiss.MultiIndexQuantizer, faiss.AdditiveCoarseQuantizer))
-    return isinstance(index, faiss.IndexBinaryIVF)
+    return hasattr(index, "nlist")
 
 
 def _seed(transforms: Sequence[Any], seed: int | None) -> None:

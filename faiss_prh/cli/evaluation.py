@@ -1,10 +1,13 @@
-"""Measure indexes: recall against exact search, speed and size; print the results as a table, or draw them."""
+"""Measure indexes: recall against exact search, speed and size."""
 
 from __future__ import annotations
 
+import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from typing import Any
 
 import faiss
@@ -16,13 +19,15 @@ from ..storage.files import write_index
 
 NEIGHBOURS = 10
 CUTS = (10, 100)
-"""Recall is the share of the `NEIGHBOURS` nearest vectors that is among the first 10, or 100, results."""
+"""Recall is the share of the `NEIGHBOURS` nearest vectors that a search for 10, or 100, finds."""
 WARM_UP_SECONDS = 0.3
-_NPROBES = (1, 4, 16, 64)
-_EF_SEARCHES = (16, 64, 256)
-_MARKERS = "os^DvPX*<>"
-_DARK = ("#08306b", "#67000d", "#00441b", "#3f007d")
-_PALE = ("#fd8d3c", "#74a9cf", "#78c679", "#999999")
+_REPEATS = 3
+_SWEPT: dict[str, Sequence[float]] = {
+    "nprobe": (1, 4, 16, 64),
+    "efSearch": (16, 64, 256),
+    "margin": (0.0, 0.05, 0.1, 0.2),
+    "k_factor": (3, 10, 30),
+}
 
 
 @dataclass
@@ -38,57 +43,42 @@ class Point:
 
 @dataclass
 class Evaluation(Point):
-    """The same, and what it took to make the index. `recall` is that of the first 10 results."""
+    """The same, and what it took to make the index. `recall` and the speed are those of a search for 10."""
 
     recall_at_100: float
     train_seconds: float
     add_seconds: float
     file_bytes: int
 
-    def as_json(self) -> dict[str, Any]:
-        """Return what `faiss-prh eval --json` prints."""
-        return {
-            "factory": self.index,
-            "setting": self.setting,
-            "recall_at_10": self.recall,
-            "recall_at_100": self.recall_at_100,
-            "train_seconds": self.train_seconds,
-            "add_seconds": self.add_seconds,
-            "milliseconds_per_query": 1000 / self.queries_per_second,
-            "bytes_per_vector": self.bytes_per_vector,
-            "file_bytes": self.file_bytes,
-        }
-
 
 def evaluate(
     name: str, index: Any, queries: Floats, truth: Ids, empty_bytes: int, train_seconds: float, add_seconds: float
 ) -> list[Evaluation]:
-    """Measure every way to search a filled index. `empty_bytes` is the size of its file before it was filled."""
-    found, k = [], CUTS[-1]
-    file_bytes = stored_bytes(index)
-    for setting, choose in search_settings(index, k).items():
+    """
+    Measure every way to search a filled index, and leave it with the last of them.
+
+    `empty_bytes` is the size of its file before it was filled.
+    """
+
+    def search(choose: Callable[[], None], k: int) -> Ids:
         choose()
-        ids = index.search(queries, k)[1]
-        recalls = [recall(ids[:, :cut], truth) for cut in CUTS]
-        speed = len(queries) / warm_seconds(lambda: index.search(queries, k))
-        per_vector = (file_bytes - empty_bytes) / index.ntotal
-        found.append(
-            Evaluation(name, setting, recalls[0], speed, per_vector, recalls[1], train_seconds, add_seconds, file_bytes)
+        ids: Ids = index.search(queries, k)[1]
+        return ids
+
+    file_bytes = stored_bytes(index)
+    per_vector = (file_bytes - empty_bytes) / index.ntotal
+    settings = search_settings(index, NEIGHBOURS)
+    # A search for each k: of a longer one, the first 10 would be better than those that a search for 10 finds.
+    recalls = {setting: [recall(search(choose, k), truth) for k in CUTS] for setting, choose in settings.items()}
+    ways = {setting: partial(search, choose, NEIGHBOURS) for setting, choose in settings.items()}
+    taken = interleaved(ways, _REPEATS, WARM_UP_SECONDS / _REPEATS)
+    return [
+        Evaluation(
+            name, setting, at_10, len(queries) / taken[setting], per_vector,
+            at_100, train_seconds, add_seconds, file_bytes,
         )
-    return found
-
-
-def as_table(found: Sequence[Evaluation]) -> str:
-    """Return the table that `faiss-prh eval` prints."""
-    header = ["", "setting", "10-recall@10", "@100", "train, s", "add, s", "search, ms/query", "bytes/vector"]
-    rows = [
-        [
-            e.index, e.setting, f"{e.recall:.3f}", f"{e.recall_at_100:.3f}", f"{e.train_seconds:.2f}",
-            f"{e.add_seconds:.2f}", f"{1000 / e.queries_per_second:.3f}", f"{e.bytes_per_vector:.1f}",
-        ]
-        for e in found
+        for setting, (at_10, at_100) in recalls.items()
     ]  # fmt: skip
-    return table(header, rows)
 
 
 def recall(found: Ids, truth: Ids) -> float:
@@ -101,7 +91,8 @@ def recall(found: Ids, truth: Ids) -> float:
     >>> recall(np.array([[3, 5, 7]]), np.array([[5, 6]]))
     0.5
     """
-    return float(np.mean([np.isin(true, mine).mean() for mine, true in zip(found, truth, strict=True)]))
+    hits = sum(int(np.isin(true, mine).sum()) for mine, true in zip(found, truth, strict=True))
+    return hits / truth.size  # no mean of means, which may be a little less than the number that is asked for
 
 
 def exact_neighbours(queries: Floats, base: Iterable[Floats], k: int) -> Ids:
@@ -152,9 +143,10 @@ class _Counter:
 
 def search_settings(index: Any, k: int) -> dict[str, Callable[[], None]]:
     """
-    Return the ways to search an index for k vectors: functions that set its `nprobe` or `efSearch`, by name.
+    Return the ways to search an index for k vectors, by name: functions that set all parameters which it has.
 
-    An index without these parameters has a single way, without a name.
+    These are the combinations of a few values of `nprobe` or `efSearch`, of `margin` and of `k_factor`. An index
+    without these has a single way, without a name.
 
     Examples
     --------
@@ -162,22 +154,52 @@ def search_settings(index: Any, k: int) -> dict[str, Callable[[], None]]:
     >>> list(search_settings(index_factory(64, "PRH,BIVF20"), 10))
     ['nprobe 1', 'nprobe 4', 'nprobe 16']
     """
+    holders: dict[str, Any] = {}
+    for part in nested(index):
+        for holder in (part, getattr(part, "hnsw", None)):
+            holders = {name: holder for name in _SWEPT if hasattr(holder, name)} | holders
+    grid = {name: values for name, values in _SWEPT.items() if name in holders}
+    if "nprobe" in grid:
+        grid["nprobe"] = [n for n in grid["nprobe"] if n <= holders["nprobe"].nlist]
+    settings = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    for values in settings:
+        if "efSearch" in values:  # Faiss uses the number of results if that is more
+            values["efSearch"] = max(values["efSearch"], k * values.get("k_factor", 1))
+    settings.sort(key=lambda values: tuple(values.values()))
+    return {
+        ", ".join(f"{name} {value}" for name, value in values.items()): partial(_set_all, holders, values)
+        for values in settings
+    }
 
-    def setting(holder: Any, name: str, value: int) -> Callable[[], None]:
-        return lambda: setattr(holder, name, value)
 
-    *_, inside = nested(index)
-    if hasattr(inside, "nprobe"):
-        return {f"nprobe {n}": setting(inside, "nprobe", n) for n in _NPROBES if n <= inside.nlist}
-    if hasattr(inside, "hnsw"):
-        values = sorted({max(k, value) for value in _EF_SEARCHES})  # Faiss uses k if that is more
-        return {f"efSearch {n}": setting(inside.hnsw, "efSearch", n) for n in values}
-    return {"": lambda: None}
+def _set_all(holders: Mapping[str, Any], values: Mapping[str, float]) -> None:
+    for name, value in values.items():
+        setattr(holders[name], name, value)
 
 
-def warm_seconds(run: Callable[[], object]) -> float:
+def interleaved(
+    rivals: Mapping[str, Callable[[], object]], repeats: int, warm_up: float | None = None
+) -> dict[str, float]:
     """
-    Return the seconds that a call takes, after some tenths of a second of such calls.
+    Return the median seconds of each rival; they run in turn, so that a busy machine is busy for all.
+
+    Each time, a rival is first run for `warm_up` seconds, as in `warm_seconds`.
+
+    Examples
+    --------
+    >>> list(interleaved({"list": list, "set": set}, repeats=3, warm_up=0))
+    ['list', 'set']
+    """
+    times: dict[str, list[float]] = {name: [] for name in rivals}
+    for _ in range(repeats):
+        for name, run in rivals.items():
+            times[name].append(warm_seconds(run, warm_up))
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def warm_seconds(run: Callable[[], object], warm_up: float | None = None) -> float:
+    """
+    Return the seconds that a call takes, after `warm_up` seconds (`WARM_UP_SECONDS`, if None) of such calls.
 
     For that long, what ran before slows the call: threads of OpenMP and OpenBLAS that still spin, memory just freed.
 
@@ -187,7 +209,7 @@ def warm_seconds(run: Callable[[], object]) -> float:
     True
     """
     elapsed = total = seconds(run)
-    while total < WARM_UP_SECONDS:
+    while total < (WARM_UP_SECONDS if warm_up is None else warm_up):
         elapsed = seconds(run)
         total += elapsed
     return elapsed
@@ -205,33 +227,6 @@ def seconds(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start
-
-
-def draw(panel: Any, points: Sequence[Point], title: str, k: int) -> None:
-    """
-    Draw recall against speed on axes of Matplotlib, a line for each index.
-
-    Lines with PRH are dark and solid with filled markers, all others pale and dashed with hollow ones, so that they
-    are told apart also in grey.
-    """
-    drawn = {True: 0, False: 0}
-    for name in dict.fromkeys(point.index for point in points):
-        curve = [point for point in points if point.index == name]
-        is_ours = "PRH" in name
-        colours, number = _DARK if is_ours else _PALE, drawn[is_ours]
-        panel.plot(
-            [point.recall for point in curve],
-            [point.queries_per_second for point in curve],
-            linestyle="-" if is_ours else "--",
-            marker=_MARKERS[number % len(_MARKERS)],
-            markersize=5,
-            color=colours[number % len(colours)],
-            markerfacecolor=None if is_ours else "white",
-            label=name,
-        )
-        drawn[is_ours] += 1
-    panel.set(title=title, xlabel=f"recall, {k} of {k}", ylabel="queries per second", yscale="log")
-    panel.grid(alpha=0.3)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
