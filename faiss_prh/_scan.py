@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int32, c_int64, c_void_p
 from typing import Any
 
@@ -11,11 +11,12 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
+from ._common.arrays import unusable
 from ._common.parts import parts
-from ._common.types import AnyArray, Codes, Floats, Ids
+from ._common.types import Floats, Ids
 from ._native import _at, _check, _library
 
-_QUERIES_OF_A_THREAD = 16
+QUERIES_OF_A_THREAD = 16
 """How many queries native code gives a thread at a time."""
 
 
@@ -23,8 +24,12 @@ class Scan(ctypes.Structure):
     """What to search, and how results are ranked; `native/prh.h` explains the fields."""
 
     _fields_ = (
+        ("transform", c_void_p),
+        ("d", c_int64),
         *((name, c_void_p) for name in ("lists", "codes")),
-        *((name, c_int64) for name in ("n_lists", "n_codes", "code_size", "bits", "max_codes")),
+        *((name, c_int64) for name in ("n_lists", "n_codes", "code_size", "bits")),
+        ("coarse", c_void_p),
+        ("max_codes", c_int64),
         *((name, c_void_p) for name in ("selector", "ids", "centroids")),
         *((name, c_float) for name in ("low", "step", "reach", "margin")),
         *((name, c_int32) for name in ("is_product", "is_isometric", "wants_places")),
@@ -32,8 +37,13 @@ class Scan(ctypes.Structure):
         ("beside", c_void_p),
         ("beside_size", c_int64),
         *((name, c_void_p) for name in ("norms", "products", "offset", "computers", "vectors")),
-        *((name, c_int64) for name in ("vector_size", "d")),
+        ("vector_size", c_int64),
     )
+
+    def set_offset(self, offset: Floats) -> None:
+        """Say what the transforms make of zero, for inner products."""
+        self.offset = _at(offset)
+        self.keep(offset)
 
     def keep(self, *things: Any) -> None:
         """Keep alive what fields point to."""
@@ -41,12 +51,13 @@ class Scan(ctypes.Structure):
 
 
 class Queries(ctypes.Structure):
-    """Some queries, in the forms that a scan needs; null for those it does not."""
+    """Some queries; `native/prh.h` explains the fields."""
 
     _fields_ = (
         ("n", c_int64),
         ("n_probes", c_int64),
-        *((name, c_void_p) for name in ("z", "codes", "x", "probes")),
+        *((name, c_void_p) for name in ("x", "z", "probes")),
+        ("unusable", c_int64),
     )
 
 
@@ -62,31 +73,31 @@ _library.prh_set_slots.argtypes = [c_int, c_int, c_int]
 _library.prh_free.argtypes = [c_void_p]
 
 
-def search(scan: Scan, k: int, n: int, **forms: AnyArray) -> tuple[Floats, Ids]:
-    """Return the k best of each of n queries, given in some forms: distances, and rows or places."""
+def search(scan: Scan, k: int, queries: Batch) -> tuple[Floats, Ids]:
+    """Return the k best of each query: distances, and rows or places."""
+    n = len(queries.x)
     D, I = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
-    for part in parts(n):
-        queries = _queries(part, forms)
-        _check(_library.prh_search(byref(scan), byref(queries), k, _at(D[part]), _at(I[part])))
+    for part, some in queries.parts():
+        queries.check(some, _library.prh_search(scan, some, k, _at(D[part]), _at(I[part])), part.start)
     return D, I
 
 
-def rank(scan: Scan, k: int, rows: Ids, **forms: AnyArray) -> tuple[Floats, Ids]:
+def rank(scan: Scan, k: int, rows: Ids, queries: Batch) -> tuple[Floats, Ids]:
     """Return the k best among some rows for each query."""
     n, n_rows = rows.shape
     D, I = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
-    for part in parts(n):
-        queries = _queries(part, forms)
-        _check(_library.prh_rank(byref(scan), byref(queries), n_rows, _at(rows[part]), k, _at(D[part]), _at(I[part])))
+    for part, some in queries.parts():
+        message = _library.prh_rank(scan, some, n_rows, _at(rows[part]), k, _at(D[part]), _at(I[part]))
+        queries.check(some, message, part.start)
     return D, I
 
 
-def range_search(scan: Scan, radius: float, n: int, **forms: AnyArray) -> Iterator[tuple[Ids, Floats, Ids]]:
+def range_search(scan: Scan, radius: float, queries: Batch) -> Iterator[tuple[Ids, Floats, Ids]]:
     """Yield limits, distances and rows of all that is within a radius, for some queries at a time."""
-    for part in parts(n):
-        limits, D, I = np.empty(part.stop - part.start + 1, np.int64), c_void_p(), c_void_p()
-        queries = _queries(part, forms)
-        _check(_library.prh_range_search(byref(scan), byref(queries), radius, _at(limits), byref(D), byref(I)))
+    for part, some in queries.parts():
+        limits, D, I = np.empty(some.n + 1, np.int64), c_void_p(), c_void_p()
+        message = _library.prh_range_search(scan, some, radius, _at(limits), byref(D), byref(I))
+        queries.check(some, message, part.start)
         try:
             found = int(limits[-1])
             yield limits, _copied(D, found, np.float32), _copied(I, found, np.int64)
@@ -95,15 +106,41 @@ def range_search(scan: Scan, radius: float, n: int, **forms: AnyArray) -> Iterat
             _library.prh_free(I)
 
 
-def _queries(part: slice, forms: dict[str, AnyArray]) -> Queries:
-    queries = Queries(part.stop - part.start)
-    for name, array in forms.items():
-        setattr(queries, name, _at(array[part]))
-    if "probes" in forms:
-        queries.n_probes = forms["probes"].shape[1]
-    else:
-        queries.n_probes = 1
-    return queries
+class Batch:
+    """
+    Queries in the forms that a scan takes.
+
+    Parameters
+    ----------
+    x : ndarray of float32, shape (n, d)
+    z : ndarray of float32, optional
+        What the transforms make of them, if native code does not transform them itself.
+    probes : ndarray of int64, optional
+        The numbers of the lists to search, if native code does not look for them itself.
+    n_probes : int
+        How many lists there are to search.
+    """
+
+    def __init__(self, x: Floats, z: Floats | None = None, probes: Ids | None = None, n_probes: int = 1) -> None:
+        self.x, self.z, self.probes, self.n_probes = x, z, probes, n_probes
+
+    def parts(self) -> Iterable[tuple[slice, Queries]]:
+        """Return some queries after others, so that Ctrl-C does not wait for the end."""
+        if 0 < len(self.x) <= QUERIES_OF_A_THREAD:  # a single query must not wait for what follows
+            return ((slice(0, len(self.x)), self._queries(slice(0, len(self.x)))),)
+        return ((part, self._queries(part)) for part in parts(len(self.x)))
+
+    def _queries(self, part: slice) -> Queries:
+        at_z = 0 if self.z is None else _at(self.z[part])
+        at_probes = 0 if self.probes is None else _at(self.probes[part])
+        return Queries(part.stop - part.start, self.n_probes, _at(self.x[part]), at_z, at_probes, -1)
+
+    def check(self, some: Queries, message: bytes | None, first: int) -> None:
+        """Raise the error that native code reports."""
+        if message is not None and some.unusable >= 0:
+            row = first + some.unusable
+            raise unusable(self.x[row], f"vector {row}")
+        _check(message)
 
 
 def _copied(memory: c_void_p, n: int, dtype: npt.DTypeLike) -> Any:
@@ -114,7 +151,7 @@ def _copied(memory: c_void_p, n: int, dtype: npt.DTypeLike) -> Any:
 
 def rank_by_vectors(scan: Scan, store: Any, n: int) -> None:
     """Let n queries be ranked by what an index stores, row by row, of the vectors."""
-    n_threads = min(faiss.omp_get_max_threads(), -(-n // _QUERIES_OF_A_THREAD))
+    n_threads = min(faiss.omp_get_max_threads(), -(-n // QUERIES_OF_A_THREAD))
     computers = [store.get_distance_computer() for _ in range(n_threads)]
     addresses = (c_void_p * n_threads)(*(int(computer.this) for computer in computers))
     scan.computers = ctypes.addressof(addresses)
@@ -122,11 +159,11 @@ def rank_by_vectors(scan: Scan, store: Any, n: int) -> None:
     scan.keep(store, computers, addresses)
 
 
-def rank_by_bytes(scan: Scan, beside: Codes, norms: Floats, products: Floats, offset: Floats) -> None:
-    """Let queries be ranked by the bytes beside codes, which stand for norms, and for products with the offset."""
-    scan.beside, scan.beside_size = _at(beside), beside.shape[1]
-    scan.norms, scan.products, scan.offset = _at(norms), _at(products), _at(offset)
-    scan.keep(beside, norms, products, offset)
+def rank_by_bytes(scan: Scan, beside: Any, norms: Floats, products: Floats) -> None:
+    """Let queries be ranked by the codes of a binary index, which stand for norms, and for products with the offset."""
+    scan.beside, scan.beside_size = int(beside.xb.data()), beside.code_size
+    scan.norms, scan.products = _at(norms), _at(products)
+    scan.keep(beside, norms, products)
 
 
 def _find_functions_of_lists() -> None:
@@ -160,17 +197,17 @@ def _find_functions_of_lists() -> None:
 def _check_search() -> None:
     """Search two codes with a filter and with a store of vectors, both of Faiss's own."""
     codes = np.array([[1], [3]], np.uint8)
-    scan = Scan(codes=_at(codes), n_lists=1, n_codes=2, code_size=1, bits=8, n_rows=2, shortlist=2)
     selector = faiss.IDSelectorRange(1, 2)
+    scan = Scan(codes=_at(codes), n_lists=1, n_codes=2, code_size=1, bits=2, n_rows=2, shortlist=2, d=2)
     scan.selector = int(selector.this)
-    query = np.array([[1]], np.uint8)
-    if search(scan, 2, 1, codes=query)[1].tolist() != [[1, -1]]:
+    x = np.zeros((1, 2), np.float32)
+    if search(scan, 2, Batch(x, x))[1].tolist() != [[1, -1]]:
         raise _does_not_fit("IDSelector")
     store = faiss.IndexFlatL2(2)
     store.add(np.array([[3, 4], [0, 2]], np.float32))
     scan.selector = None
     rank_by_vectors(scan, store, 1)
-    if search(scan, 2, 1, codes=query, x=np.zeros((1, 2), np.float32))[0].tolist() != [[4, 25]]:
+    if search(scan, 2, Batch(x, x))[0].tolist() != [[4, 25]]:
         raise _does_not_fit("DistanceComputer")
 
 

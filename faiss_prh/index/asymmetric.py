@@ -196,15 +196,11 @@ class IndexBinaryAsymmetric(ReRanked):
         with binary_ops.moving(self._beside, beside, 0):
             pass
 
-    def _query_forms(self, vectors: Floats) -> dict[str, AnyArray]:
-        z = chain.apply(self.chain, vectors)
-        return {"codes": chain.product_codes(z, self._offset()), "z": z}
-
     def _let_rank(self, scan: _scan.Scan, n: int) -> None:
         scale = self._trained_scale()
-        scan.n_rows, scan.is_product = self._beside.ntotal, self.metric_type == faiss.METRIC_INNER_PRODUCT
-        scan.bits, scan.reach = self.chain[-1].d_out, scale.reach
-        _scan.rank_by_bytes(scan, self._bytes_beside, *scale.tables(), self._offset())
+        scan.n_rows, scan.bits, scan.reach = self._beside.ntotal, self.chain[-1].d_out, scale.reach
+        self._set_metric(scan)
+        _scan.rank_by_bytes(scan, self._beside, *scale.tables())
 
     def _offset(self) -> Floats:
         """Return what the transforms make of zero; for distances, which centring does not change, zeros."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from .. import _scan
 from .._common.arrays import as_float32, float32_blocks
-from .._common.types import AnyArray, Codes, Floats, Ids, Vectors
+from .._common.types import Codes, Floats, Ids, Vectors
 from .reranking import K_FACTOR, ReRanked
 from .training import WayBack, way_back
 
@@ -120,11 +120,9 @@ class IndexBinaryRefine(ReRanked):
     def _merge_beside(self, beside: Any) -> None:
         self.refine_index.merge_from(beside)
 
-    def _query_forms(self, vectors: Floats) -> dict[str, AnyArray]:
-        return {"codes": self._query_codes(vectors), "x": vectors}
-
     def _let_rank(self, scan: _scan.Scan, n: int) -> None:
-        scan.n_rows, scan.is_product = self.refine_index.ntotal, self.metric_type == faiss.METRIC_INNER_PRODUCT
+        scan.n_rows = self.refine_index.ntotal
+        self._set_metric(scan)
         _scan.rank_by_vectors(scan, self.refine_index, n)
 
 

@@ -12,8 +12,8 @@ from .. import _scan
 from .._common.arrays import as_float32
 from .._common.interrupts import deferred_interrupts
 from .._common.numbers import as_float, as_int
-from .._common.types import AnyArray, Codes, Floats, Ids, Vectors
-from . import binary_ops, binary_search, parameters, scanning
+from .._common.types import Codes, Floats, Ids, Vectors
+from . import binary_ops, binary_search, chain, parameters, scanning
 from .arguments import as_new_ids
 from .composites import with_ids
 from .pretransform import IndexBinaryPreTransform
@@ -223,21 +223,26 @@ class ReRanked(IndexBinaryPreTransform):
     def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
         k, (k_factor, params) = as_int(k, "k", 1), self._unwrapped(params)
         vectors, n_short = as_float32(self._checked(x)), self._n_short(k, k_factor)
-        forms = self._query_forms(vectors)
-        if self._beside.ntotal == 0:
-            return nothing_found(len(vectors), k, self.metric_type, self.index.code_size)
         rows_index, id_map = binary_ops.without_id_map(self._keyed)
         params = parameters.checked(rows_index, params)
-        if not isinstance(rows_index, (faiss.IndexBinaryFlat, faiss.IndexBinaryIVF)):
-            _, rows = binary_search.search_rows(self._keyed, forms["codes"], n_short, params)
-            scan = scanning.of_rows(rows_index)
-            self._let_rank(scan, len(vectors))
-            D, rows = _scan.rank(scan, k, rows, **forms)
-            return D, rows, scanning.codes_of_rows(rows_index, rows, with_codes)
-        scan, probes = scanning.of_codes(rows_index, id_map, forms["codes"], params)
-        scan.shortlist, scan.wants_places = n_short, with_codes
+        if not (len(vectors) and self._beside.ntotal):
+            self._query_codes(vectors)  # or an error, as if there were any
+            return nothing_found(len(vectors), k, self.metric_type, self.index.code_size)
+        if isinstance(rows_index, (faiss.IndexBinaryFlat, faiss.IndexBinaryIVF)):
+            scan, n_probes, quantizer_params = scanning.of_codes(rows_index, id_map, params)
+        else:
+            scan, n_probes = scanning.of_rows(rows_index), 0
         self._let_rank(scan, len(vectors))
-        D, places = _scan.search(scan, k, len(vectors), **forms, **probes)
+        queries = _scan.Batch(vectors, scanning.let_transform(scan, self.chain, vectors), n_probes=n_probes)
+        if n_probes == 0:
+            _, rows = binary_search.search_rows(self._keyed, self._query_codes(vectors), n_short, params)
+            D, rows = _scan.rank(scan, k, rows, queries)
+            return D, rows, scanning.codes_of_rows(rows_index, rows, with_codes)
+        if scan.lists and not scan.coarse:
+            codes = self._query_codes(vectors)
+            queries.probes = binary_search.search(rows_index.quantizer, codes, n_probes, quantizer_params)[1]
+        scan.shortlist, scan.wants_places = n_short, with_codes
+        D, places = _scan.search(scan, k, queries)
         return D, *scanning.rows_and_codes(rows_index, places, with_codes)
 
     def _n_short(self, k: int, k_factor: float) -> int:
@@ -246,13 +251,15 @@ class ReRanked(IndexBinaryPreTransform):
             raise self._unequal()
         return int(min(k * k_factor, max(1, self.ntotal)))
 
-    def _query_forms(self, vectors: Floats) -> dict[str, AnyArray]:
-        """Return queries in the forms that are needed: codes, and what ranks them again takes."""
-        raise NotImplementedError
-
     def _let_rank(self, scan: _scan.Scan, n: int) -> None:
         """Let n queries be ranked by what is beside the codes."""
         raise NotImplementedError
+
+    def _set_metric(self, scan: _scan.Scan) -> None:
+        if self.metric_type == faiss.METRIC_INNER_PRODUCT:
+            scan.is_product = True
+            if chain.is_affine(self.chain):
+                scan.set_offset(chain.offset(self.chain))
 
 
 def nothing_found(n: int, k: int, metric: int, code_size: int) -> tuple[Floats, Ids, Codes]:

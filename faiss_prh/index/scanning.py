@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import faiss
 import numpy as np
 
-from .._common.types import AnyArray, Codes, Ids
+from .._common.types import Codes, Floats, Ids
 from .._scan import Scan
-from . import binary_search
+from ..transform import PRHTransform
+from . import binary_search, chain
 from .binary_ops import storage_of
 from .parameters import inner_params, is_filtered
 
 
-def of_codes(rows_index: Any, id_map: Any, codes: Codes, params: Any) -> tuple[Scan, dict[str, AnyArray]]:
-    """Return what to scan in a flat index or an IVF of codes, and for an IVF which lists for each query."""
+def of_codes(rows_index: Any, id_map: Any, params: Any) -> tuple[Scan, int, Any]:
+    """
+    Return what to scan in a flat index or an IVF of codes, in how many lists, and the quantizer's parameters.
+
+    If native code cannot find the lists by itself, `coarse` is not set.
+    """
     if isinstance(rows_index, faiss.IndexBinaryFlat):
         scan = of_rows(rows_index)
         scan.n_lists = 1
         set_filter(scan, id_map, params)
-        return scan, {}
+        return scan, 1, None
     nprobe, max_codes, quantizer_params = of_lists(rows_index, params)
-    _, lists = binary_search.search(rows_index.quantizer, codes, nprobe, quantizer_params)
     scan = lists_of(rows_index, id_map, params)
     scan.max_codes, scan.bits = max_codes, rows_index.d
-    return scan, {"probes": lists}
+    quantizer = faiss.downcast_IndexBinary(rows_index.quantizer)
+    if type(quantizer) is faiss.IndexBinaryFlat and quantizer_params is None and quantizer.ntotal == scan.n_lists:
+        scan.coarse = int(quantizer.xb.data())
+    return scan, nprobe, quantizer_params
+
+
+def let_transform(scan: Scan, transforms: Sequence[Any], vectors: Floats) -> Floats | None:
+    """Let native code transform queries by itself, or return what the transforms make of them."""
+    scan.d = vectors.shape[1]
+    if len(transforms) == 1 and isinstance(transforms[0], PRHTransform):
+        scan.transform = int(transforms[0].this)
+        return None
+    return chain.apply(transforms, vectors)
 
 
 def of_rows(rows_index: Any) -> Scan:

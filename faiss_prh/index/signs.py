@@ -28,6 +28,8 @@ What is added, as a share of the product of two norms, to the estimates that cho
 At half of it, recall is up to .005 less; at twice, nothing is gained. The figures are in docs/performance.md.
 """
 LARGEST_MARGIN = 1e9
+_FEW = 20
+"""Up to so many queries, native code looks for the lists as fast as Faiss, which then uses no matrix product either."""
 _SCALE_SAMPLE = 10_000
 """The most training vectors that the scale of residuals is learned from."""
 _POINTS_OF_A_LIST = 256
@@ -271,12 +273,12 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         self, vectors: Floats, k: int, params: Any, with_codes: bool, n_short: int = 0
     ) -> tuple[Floats, Ids, Codes]:
         """Return distances, rows and, if wanted, codes of the k best."""
-        scan, forms = self._scan(vectors, params)
-        if self.ntotal == 0:
+        scan, queries = self._scan(vectors, params)
+        if not (len(vectors) and self.ntotal):
             return nothing_found(len(vectors), k, self.metric_type, self._kept_bytes)
         scan.wants_places, scan.shortlist = with_codes, n_short
         self._let_rank(scan, len(vectors))
-        D, found = _scan.search(scan, k, len(vectors), **forms)
+        D, found = _scan.search(scan, k, queries)
         if not with_codes:
             return D, found, np.empty((*found.shape, 0), np.uint8)
         rows, codes = binary_search.from_lists(binary_ops.without_id_map(self._keyed)[0], found)
@@ -296,41 +298,37 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         """
         radius = as_float(radius, "radius", -np.inf)
         vectors = as_float32(self._checked(x))
-        scan, forms = self._scan(vectors, parameters.of_binary_index(params))
-        found = list(_scan.range_search(scan, radius, len(vectors), **forms))
+        scan, queries = self._scan(vectors, parameters.of_binary_index(params))
+        found = list(_scan.range_search(scan, radius, queries))
         counts = np.concatenate([np.empty(0, np.int64), *(np.diff(limits) for limits, _, _ in found)])
         D = np.concatenate([np.empty(0, np.float32), *(distances for _, distances, _ in found)])
         rows = np.concatenate([np.empty(0, np.int64), *(rows for _, _, rows in found)])
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64), D, self._ids_of(rows)
 
-    def _scan(self, vectors: Floats, params: Any) -> tuple[_scan.Scan, dict[str, Any]]:
-        """Return what to scan, and queries in the forms that this takes."""
-        scale = self._trained_scale()
+    def _scan(self, vectors: Floats, params: Any) -> tuple[_scan.Scan, _scan.Batch]:
+        """Return what to scan, and the queries."""
         lists, id_map = binary_ops.without_id_map(self._keyed)
         params = parameters.checked(lists, params, SearchParametersIVFSigns)
         nprobe, max_codes, quantizer_params = scanning.of_lists(lists, params)
         margin = getattr(params, "margin", None)
         scan = scanning.lists_of(lists, id_map, params)
         scan.bits, scan.max_codes = self.chain[-1].d_out, max_codes
-        scan.low, scan.step, scan.reach = scale
+        scan.low, scan.step, scan.reach = self._trained_scale()
         scan.margin = self._margin if margin is None else margin
         scan.is_isometric = chain.is_isometric(self.chain)
         centroids = self._centroids()
         scan.centroids = int(faiss.swig_ptr(centroids))
-        z = chain.apply(self.chain, vectors)
-        if self.metric_type == faiss.METRIC_INNER_PRODUCT:
-            offset = chain.offset(self.chain)
-            z -= offset  # ⟨Aq, Ax + b⟩ = ⟨q, x⟩ + ⟨Aq, b⟩: the query without its offset, and the last term taken away
-            scan.is_product, scan.offset = True, int(faiss.swig_ptr(offset))
-            scan.is_isometric &= self.chain[-1].d_out >= self.d  # what is dropped may make a product larger
-            scan.keep(offset)
         scan.keep(centroids)
-        return scan, {"z": z, "x": vectors, "probes": self._probes(z, nprobe, quantizer_params)}
-
-    def _probes(self, z: Floats, nprobe: int, params: Any) -> Ids:
-        """Return the lists to search for transformed queries."""
-        probes: Ids = parts.search(lambda part: self.quantizer.search(part, nprobe, params=params), z)[1]
-        return probes
+        if self.metric_type == faiss.METRIC_INNER_PRODUCT:
+            scan.is_product = True
+            scan.set_offset(chain.offset(self.chain))
+            scan.is_isometric &= self.chain[-1].d_out >= self.d  # what is dropped may make a product larger
+        if len(vectors) <= _FEW and isinstance(self.quantizer, faiss.IndexFlat) and quantizer_params is None:
+            return scan, _scan.Batch(vectors, scanning.let_transform(scan, self.chain, vectors), n_probes=nprobe)
+        scan.d, z = self.d, chain.apply(self.chain, vectors)
+        y = z - chain.offset(self.chain) if scan.is_product else z  # ⟨Aq, Ax + b⟩ is that of q and x, and ⟨Aq, b⟩
+        _, probes = parts.search(lambda part: self.quantizer.search(part, nprobe, params=quantizer_params), y)
+        return scan, _scan.Batch(vectors, z, probes, nprobe)
 
 
 def _way_back_of_quantizer(quantizer: Any) -> WayBack:

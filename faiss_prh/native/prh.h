@@ -60,11 +60,14 @@ PRH_API const char* prh_gather(std::int64_t count, std::int64_t size, const std:
 
 // What to search, and how results are ranked.
 struct PrhScan {
+    const PrhTransform* transform;   // of queries; null: they come transformed
+    std::int64_t d;                  // values of a query
     // The codes where Faiss keeps them: in a faiss::InvertedLists or, if that is null, one after the other.
     const void* lists;
     const std::uint8_t* codes;
     std::int64_t n_lists, n_codes;   // one list if there are no lists
     std::int64_t code_size, bits;    // bytes from a code to the next, bits of it that count
+    const std::uint8_t* coarse;      // a code for each list, one after the other: the nearest are searched
     std::int64_t max_codes;          // no more lists after so many codes; 0: all
     const void* selector;            // a faiss::IDSelector of ids, or null
     const std::int64_t* ids;         // the ids of rows, which are what lists keep; null: they are ids
@@ -86,15 +89,16 @@ struct PrhScan {
     // By vectors: a faiss::DistanceComputer for each thread.
     void* const* computers;
     const std::uint8_t* vectors;     // what they look at, to be fetched in time
-    std::int64_t vector_size, d;
+    std::int64_t vector_size;
 };
 
 struct PrhQueries {
     std::int64_t n, n_probes;
-    const float* z;                  // transformed, n rows of `bits` values: for estimates
-    const std::uint8_t* codes;       // for codes of whole vectors
-    const float* x;                  // n rows of d values: for ranking by vectors
-    const std::int64_t* probes;      // n rows of n_probes numbers of lists; those that are no list are left out
+    const float* x;                  // n rows of d values: if they are to be transformed, or ranked by vectors
+    const float* z;                  // n rows of `bits` values: if they come transformed
+    const std::int64_t* probes;      // n rows of n_probes numbers of lists, of which those that are no list are left out;
+                                     // null: the lists of the nearest codes (`coarse`), or of the nearest centroids
+    std::int64_t unusable;           // what a search writes: a query that is not finite or too large, or -1
 };
 
 // Where a faiss::InvertedLists has three of its virtual functions.
@@ -102,11 +106,11 @@ PRH_API void prh_set_slots(int list_size, int get_codes, int get_ids);
 
 // The k best of each query, the best first: their distances, or inner products, and where they are. Where there are fewer,
 // the largest float (or the least) and -1.
-PRH_API const char* prh_search(const PrhScan* scan, const PrhQueries* queries, std::int64_t k, float* D, std::int64_t* I);
+PRH_API const char* prh_search(const PrhScan* scan, PrhQueries* queries, std::int64_t k, float* D, std::int64_t* I);
 // The same among n_rows given rows a query, of which negative ones are left out.
-PRH_API const char* prh_rank(const PrhScan* scan, const PrhQueries* queries, std::int64_t n_rows,
+PRH_API const char* prh_rank(const PrhScan* scan, PrhQueries* queries, std::int64_t n_rows,
                              const std::int64_t* rows, std::int64_t k, float* D, std::int64_t* I);
 // All within a radius; `limits` has room for n + 1. The caller frees D and I. For codes of residuals only.
-PRH_API const char* prh_range_search(const PrhScan* scan, const PrhQueries* queries, float radius, std::int64_t* limits,
+PRH_API const char* prh_range_search(const PrhScan* scan, PrhQueries* queries, float radius, std::int64_t* limits,
                                      float** D, std::int64_t** I);
 PRH_API void prh_free(void* memory);

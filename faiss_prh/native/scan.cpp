@@ -210,21 +210,32 @@ Residual residual(std::int64_t d, const float* z, const float* c, float* r, std:
     return found;
 }
 
-float dot(std::int64_t d, const float* a, const float* b) {
-    Float sums[2] = {};
+// The sum of term(a, b) over all values.
+template <class Term>
+inline float sum_of(std::int64_t d, const float* a, const float* b, const Term& term) {
+    constexpr int kChains = 4;   // of additions, which would wait for each other
+    Float sums[kChains] = {};
     std::int64_t i = 0;
-    for (; i + 2 * PRH_LANES <= d; i += 2 * PRH_LANES)
-        for (int part = 0; part < 2; part++)
-            sums[part] += load<Float>(a + i + part * PRH_LANES) * load<Float>(b + i + part * PRH_LANES);
-    float total = sum_of_lanes(sums[0] + sums[1]);
-    for (; i < d; i++) total += a[i] * b[i];
+    for (; i + kChains * PRH_LANES <= d; i += kChains * PRH_LANES)
+        for (int chain = 0; chain < kChains; chain++)
+            sums[chain] += term(load<Float>(a + i + chain * PRH_LANES), load<Float>(b + i + chain * PRH_LANES));
+    float total = sum_of_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    for (; i < d; i++) total += term(a[i], b[i]);
     return total;
+}
+
+float dot(std::int64_t d, const float* a, const float* b) {
+    return sum_of(d, a, b, [](auto x, auto y) { return x * y; });
+}
+
+float square_distance(std::int64_t d, const float* a, const float* b) {
+    return sum_of(d, a, b, [](auto x, auto y) { return (x - y) * (x - y); });
 }
 
 }  // namespace
 
 namespace PRH_LEVEL {
-extern const ScanKernel scan_kernel = {near, promising, signed_sum, residual, dot};
+extern const ScanKernel scan_kernel = {near, promising, signed_sum, residual, dot, square_distance};
 }
 
 }  // namespace prh

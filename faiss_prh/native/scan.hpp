@@ -41,6 +41,7 @@ struct ScanKernel {
     // z − c (z if c is null) to r, and its signs to the code, whose last bits stay 0.
     Residual (*residual)(std::int64_t d, const float* z, const float* c, float* r, std::uint8_t* code);
     float (*dot)(std::int64_t d, const float* a, const float* b);
+    float (*square_distance)(std::int64_t d, const float* a, const float* b);
 };
 
 namespace baseline {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <stdexcept>
 #include <vector>
 
 #include "dispatch.hpp"
@@ -165,9 +166,8 @@ class Nearest {
 
 struct Query {
     const float* z;              // what the transforms make of it
-    const std::uint8_t* code;
     const float* x;              // itself
-    const std::int64_t* probes;
+    const std::int64_t* probes;  // null: still to be found
 };
 
 // What one thread needs to search.
@@ -177,7 +177,8 @@ class Searcher {
         : scan_(scan), kernel_(scan_kernel()), n_probes_(n_probes), computer_(computer),
           n_bytes_((scan.bits + 7) / 8), r_(8 * n_bytes_), code_(n_bytes_) {}
 
-    std::vector<Candidate>& k_best(const Query& query, std::int64_t k) {
+    std::vector<Candidate>& k_best(Query query, std::int64_t k) {
+        find_lists(query);
         if (scan_.centroids) {
             if (!computer_) {
                 best_.start(k);
@@ -202,15 +203,48 @@ class Searcher {
         return ranked(query, k);
     }
 
-    std::vector<Candidate>& within(const Query& query, float radius) {
+    std::vector<Candidate>& within(Query query, float radius) {
+        find_lists(query);
         shortlist_.clear();
-        estimate_all(query, [&] { return radius; }, [&](const Candidate& one) {
-            shortlist_.push_back(one);
-        });
+        estimate_all(query, [&] { return radius; }, [&](const Candidate& one) { shortlist_.push_back(one); });
         return shortlist_;
     }
 
   private:
+    // The lists to search: of the nearest codes or centroids, of equally near ones the first.
+    void find_lists(Query& query) {
+        if (!scan_.centroids) set_code(query);
+        if (!scan_.lists || query.probes) return;
+        if (scan_.coarse) {
+            nearest_.start(n_probes_, 8 * n_bytes_);
+            scan_near({code_.data(), n_bytes_, n_bytes_}, 0, {scan_.coarse, nullptr, scan_.n_lists}, false);
+            shortlist_.swap(nearest_.all());
+            std::sort(shortlist_.begin(), shortlist_.end(), is_better);
+        } else {
+            best_.start(n_probes_);
+            for (std::int64_t number = 0; number < scan_.n_lists; number++) {
+                const float* const centroid = scan_.centroids + number * scan_.bits;
+                const float distance = scan_.is_product ? -kernel_.dot(scan_.bits, query.z, centroid)
+                                                        : kernel_.square_distance(scan_.bits, query.z, centroid);
+                if (distance < best_.threshold()) best_.add({distance, 0, number, nullptr});
+            }
+            shortlist_.swap(best_.sorted());
+        }
+        probes_.assign(n_probes_, -1);
+        for (std::size_t p = 0; p < shortlist_.size(); p++) probes_[p] = shortlist_[p].place;
+        query.probes = probes_.data();
+    }
+
+    // The signs of the query; for inner products, halfway between the query centred and not.
+    void set_code(const Query& query) {
+        const float* z = query.z;
+        if (scan_.is_product && scan_.offset) {
+            for (std::int64_t i = 0; i < scan_.bits; i++) r_[i] = z[i] - scan_.offset[i] / 2;
+            z = r_.data();
+        }
+        kernel_.residual(scan_.bits, z, nullptr, r_.data(), code_.data());
+    }
+
     // Calls found(candidate) for what has an estimate below the threshold in the lists of residuals.
     template <class Threshold, class Found>
     void estimate_all(const Query& query, const Threshold& threshold, const Found& found) {
@@ -261,23 +295,24 @@ class Searcher {
 
     void find_nearest(const Query& query, std::int64_t k) {
         nearest_.start(k, 8 * n_bytes_);
-        const CodeQuery codes{query.code, n_bytes_, scan_.code_size};
-        std::int32_t distances[kBlock];
-        for_each_list(query, [&](std::int64_t number, const List& list) {
-            for (std::int64_t first = 0; first < list.n; first += kBlock) {
-                const std::uint8_t* const block = list.codes + first * scan_.code_size;
-                const int n = static_cast<int>(std::min<std::int64_t>(kBlock, list.n - first));
-                const int count = kernel_.near(codes, block, n, nearest_.threshold(), distances, positions_);
-                for (int p = 0; p < count; p++) {
-                    const int in_block = positions_[p];
-                    const std::int64_t at = first + in_block;
-                    if (distances[in_block] < nearest_.threshold() && is_allowed(list, at))
-                        nearest_.add(distances[in_block],
-                                     {0, 0, place_of(number, at), block + in_block * scan_.code_size});
-                }
-            }
-        });
+        const CodeQuery codes{code_.data(), n_bytes_, scan_.code_size};
+        for_each_list(query, [&](std::int64_t number, const List& list) { scan_near(codes, number, list, true); });
         shortlist_.swap(nearest_.all());
+    }
+
+    void scan_near(const CodeQuery& codes, std::int64_t number, const List& list, bool is_filtered) {
+        std::int32_t distances[kBlock];
+        for (std::int64_t first = 0; first < list.n; first += kBlock) {
+            const std::uint8_t* const block = list.codes + first * codes.stride;
+            const int n = static_cast<int>(std::min<std::int64_t>(kBlock, list.n - first));
+            const int count = kernel_.near(codes, block, n, nearest_.threshold(), distances, positions_);
+            for (int p = 0; p < count; p++) {
+                const int in_block = positions_[p];
+                const std::int64_t at = first + in_block;
+                if (distances[in_block] < nearest_.threshold() && (!is_filtered || is_allowed(list, at)))
+                    nearest_.add(distances[in_block], {0, 0, place_of(number, at), block + in_block * codes.stride});
+            }
+        }
     }
 
     template <class Work>
@@ -380,25 +415,69 @@ class Searcher {
     Shortlist promising_;
     std::vector<Candidate> shortlist_;
     std::vector<std::int64_t> rows_;   // of the shortlist
+    std::vector<std::int64_t> probes_;
+};
+
+// What the transform makes of some queries, in a buffer of its own; without its offset for inner products with residuals.
+class Transformed {
+  public:
+    explicit Transformed(const PrhScan& scan) : scan_(scan), z_(kChunk * scan.bits) {}
+
+    // Gives the first that is not finite or too large, or -1.
+    std::int64_t operator()(std::int64_t n, const float* x, const float* z) {
+        if (scan_.transform) {
+            const std::int64_t unusable = prh_transform_apply(scan_.transform, n, x, z_.data());
+            if (unusable >= 0) return unusable;
+            if (unusable != -1) throw std::runtime_error(prh_last_failure());
+        } else {
+            std::copy(z, z + n * scan_.bits, z_.begin());
+        }
+        if (scan_.is_product && scan_.centroids)
+            for (std::int64_t i = 0; i < n * scan_.bits; i++) z_[i] -= scan_.offset[i % scan_.bits];
+        return -1;
+    }
+    const float* row(std::int64_t r) const { return z_.data() + r * scan_.bits; }
+
+  private:
+    const PrhScan& scan_;
+    std::vector<float> z_;
 };
 
 // Calls work(searcher, query, number of it) for each query.
 template <class Work>
-void for_each_query(const PrhScan& scan, const PrhQueries& queries, const Work& work) {
-    std::atomic<std::int64_t> n_searchers{0};
-    const std::int64_t n_bytes = (scan.bits + 7) / 8;
-    parallel_for(queries.n, kChunk, [&] {
+void for_each_query(const PrhScan& scan, PrhQueries& queries, const Work& work) {
+    std::atomic<std::int64_t> n_searchers{0}, unusable{-1};
+    const bool has_z = scan.transform || queries.z;
+    const auto row = [](auto* rows, std::int64_t q, std::int64_t size) { return rows ? rows + q * size : nullptr; };
+    const auto search_some = [&](Searcher& searcher, Transformed& transformed, std::int64_t begin, std::int64_t end) {
+        const std::int64_t bad =
+            has_z ? transformed(end - begin, row(queries.x, begin, scan.d), row(queries.z, begin, scan.bits)) : -1;
+        if (bad >= 0) {
+            unusable = begin + bad;
+            throw std::invalid_argument("a query is not finite or too large");
+        }
+        for (std::int64_t q = begin; q < end; q++)
+            work(searcher,
+                 Query{has_z ? transformed.row(q - begin) : nullptr, row(queries.x, q, scan.d),
+                       row(queries.probes, q, queries.n_probes)},
+                 q);
+    };
+    const auto make_work = [&] {
         void* const computer = scan.computers ? scan.computers[n_searchers++] : nullptr;
-        const auto searcher = std::make_shared<Searcher>(scan, queries.n_probes,
-                                                         static_cast<faiss::DistanceComputer*>(computer));
-        return [&, searcher](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t q = begin; q < end; q++)
-                work(*searcher,
-                     Query{queries.z ? queries.z + q * scan.bits : nullptr, queries.codes + q * n_bytes,
-                           queries.x + q * scan.d, queries.probes + q * queries.n_probes},
-                     q);
+        const auto searcher =
+            std::make_shared<Searcher>(scan, queries.n_probes, static_cast<faiss::DistanceComputer*>(computer));
+        const auto transformed = std::make_shared<Transformed>(scan);
+        return [&, searcher, transformed](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t first = begin; first < end; first += kChunk)
+                search_some(*searcher, *transformed, first, std::min(end, first + kChunk));
         };
-    });
+    };
+    try {
+        parallel_for(queries.n, kChunk, make_work);
+    } catch (...) {
+        queries.unusable = unusable;
+        throw;
+    }
 }
 
 std::int64_t label_of(const PrhScan& scan, const Candidate& one) {
@@ -428,7 +507,7 @@ void prh_set_slots(int list_size, int get_codes, int get_ids) {
     faiss_abi::slots = {list_size, get_codes, get_ids};
 }
 
-const char* prh_search(const PrhScan* scan, const PrhQueries* queries, std::int64_t k, float* D, std::int64_t* I) {
+const char* prh_search(const PrhScan* scan, PrhQueries* queries, std::int64_t k, float* D, std::int64_t* I) {
     return prh::caught([&] {
         prh::for_each_query(*scan, *queries, [&](prh::Searcher& searcher, const prh::Query& query, std::int64_t q) {
             prh::write(*scan, searcher.k_best(query, k), k, D + q * k, I + q * k);
@@ -436,7 +515,7 @@ const char* prh_search(const PrhScan* scan, const PrhQueries* queries, std::int6
     });
 }
 
-const char* prh_rank(const PrhScan* scan, const PrhQueries* queries, std::int64_t n_rows, const std::int64_t* rows,
+const char* prh_rank(const PrhScan* scan, PrhQueries* queries, std::int64_t n_rows, const std::int64_t* rows,
                      std::int64_t k, float* D, std::int64_t* I) {
     return prh::caught([&] {
         prh::for_each_query(*scan, *queries, [&](prh::Searcher& searcher, const prh::Query& query, std::int64_t q) {
@@ -445,7 +524,7 @@ const char* prh_rank(const PrhScan* scan, const PrhQueries* queries, std::int64_
     });
 }
 
-const char* prh_range_search(const PrhScan* scan, const PrhQueries* queries, float radius, std::int64_t* limits,
+const char* prh_range_search(const PrhScan* scan, PrhQueries* queries, float radius, std::int64_t* limits,
                              float** D, std::int64_t** I) {
     return prh::caught([&] {
         std::vector<std::vector<prh::Candidate>> found(queries->n);
