@@ -4,11 +4,16 @@ import os
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
 
 import faiss
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from faiss_prh.cli.evaluation import seconds, warm_seconds
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -29,16 +34,33 @@ def thread_counts() -> list[int]:
     return sorted({1, len(os.sched_getaffinity(0))})
 
 
-def interleaved(rivals: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+def interleaved(rivals: dict[T, Callable[[], object]], repeats: int) -> dict[T, float]:
     """
     Return the median seconds of each rival; they run in turn, so that a busy machine is busy for all.
 
     Each is run for some tenths of a second before it is timed.
     """
-    times: dict[str, list[float]] = {name: [] for name in rivals}
+    times: dict[T, list[float]] = {name: [] for name in rivals}
     for _ in range(repeats):
         for name, run in rivals.items():
             times[name].append(warm_seconds(run))
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+def one_by_one(
+    rivals: dict[str, Callable[[np.ndarray], object]], queries: np.ndarray, repeats: int
+) -> dict[str, float]:
+    """
+    Return the median seconds that each rival takes for one query alone; they run in turn, each over all queries.
+
+    Each is run for some tenths of a second before it is timed.
+    """
+    times: dict[str, list[float]] = {name: [] for name in rivals}
+    alone = [queries[i : i + 1] for i in range(len(queries))]
+    for _ in range(repeats):
+        for name, run in rivals.items():
+            warm_seconds(partial(run, alone[0]))
+            times[name] += [seconds(partial(run, query)) for query in alone]
     return {name: statistics.median(found) for name, found in times.items()}
 
 
