@@ -326,12 +326,43 @@ def test_rerank(monkeypatch, capsys):
 @pytest.fixture
 def stand_in(extras, monkeypatch):
     """Let another index of this Faiss stand for that of sign codes, and return its string."""
-    from bench import rivals
+    from bench import rivals, scan
     from faiss_prh.cli import evaluation
 
     monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
-    monkeypatch.setattr(rivals, "SIGNS", "SQ8")
+    for module in (rivals, scan):
+        monkeypatch.setattr(module, "SIGNS", "SQ8")
     return "PRH,IVF16,SQ8"
+
+
+def cells_in(printed):
+    """Return the cells of the lines that were printed."""
+    return [re.split(r"  +", line.strip()) for line in printed.splitlines()]
+
+
+def test_scan(stand_in, monkeypatch, capsys):
+    from bench import scan
+
+    monkeypatch.setattr(scan, "datasets_of", lambda *_: [datasets.clustered(32, 1300, 1500, 20)])
+    run_main(monkeypatch, "scan", "--quick")
+    printed = capsys.readouterr().out
+    assert printed.startswith("1 thread. faiss-prh's SIMD level: ")
+    assert "MISSED" not in printed  # which a quick run cannot tell
+    cells = cells_in(printed)
+    for name in ("PRH,BFlat,RFlat", "PRH,BFlat,RAsym", "PRH,BIVF16,RFlat", "PRH,BIVF16,RAsym"):
+        assert any(line[0] == name and line[-1].endswith("x") and len(line) == 4 for line in cells), name
+        assert any(line[0] == name and float(line[2]) > 0 for line in cells if len(line) == 3), name
+    best = {
+        (line[0], line[1]): float(line[3]) for line in cells if line[0] in ("0.94", "0.98") and line[3] != "\N{EN DASH}"
+    }
+    assert best.keys() == set(product(("0.94", "0.98"), (f"{stand_in},RFlat", "IVF16,PQ8x4fs,RFlat")))
+    assert all(found >= float(wanted) for (wanted, _), found in best.items())
+    rows = {(line[0], line[1]): line for line in cells if len(line) in (5, 7) and line[0] in ("4", "16")}
+    for nprobe in ("4", "16"):
+        ours, pq = rows[nprobe, stand_in], rows[nprobe, "IVF16,PQ8x4fs"]
+        assert float(pq[6]) == pytest.approx(float(ours[3]) - float(pq[3]), abs=0.0011)
+        assert float(pq[5].rstrip("x")) == pytest.approx(float(ours[4]) / float(pq[4]), rel=0.1)
+        assert (nprobe, "PRH64,IVF16,SQ8") in rows
 
 
 @pytest.mark.usefixtures("extras")
@@ -384,6 +415,23 @@ def test_opq_is_learned_once():
     np.testing.assert_array_equal(*matrices)
     np.testing.assert_allclose(matrices[0] @ matrices[0].T, np.eye(16), atol=1e-5)
     assert abs(matrices[0] - np.eye(16)).max() > 0.1
+
+
+@pytest.mark.usefixtures("extras")
+def test_settings_to_try():
+    from types import SimpleNamespace
+
+    from bench import scan
+    from bench.rivals import Filled
+
+    without, with_margin = (
+        scan.grid(Filled("", SimpleNamespace(**attributes), 1), 16, quick=False)
+        for attributes in ({"nprobe": 1, "k_factor": 1}, {"nprobe": 1, "k_factor": 1, "margin": 3.0})
+    )
+    assert {setting["nprobe"] for setting in without} == {4, 8, 12, 16}
+    assert len(with_margin) == len(scan.GRID_MARGINS) * len(without)
+    assert {setting["margin"] for setting in with_margin} == {1.5, 3, 6}
+    assert scan.finalists([(0.9, 1), (0.95, 5), (0.99, 3), (0.97, 4), (0.96, 6)], 0.94) == [2, 3, 1]
 
 
 @pytest.mark.usefixtures("extras")
