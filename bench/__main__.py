@@ -13,6 +13,7 @@ from bench import (
     pictures,
     reduction,
     rerank,
+    scan,
     search,
     sift,
     soak,
@@ -26,6 +27,7 @@ COMMANDS = {
     "encode": encode,
     "train": train,
     "search": search,
+    "scan": scan,
     "rerank": rerank,
     "bits": bits,
     "tradeoff": tradeoff,
@@ -49,7 +51,7 @@ PLOTS = {
 }
 TRIALS = {"fuzz": fuzz, "soak": soak}
 MAKE_THEIR_DATA = {"encode", "train", "tradeoff", "gaussian", "cost"}
-ONLY_PRINT = {"train", "rerank"}
+ONLY_PRINT = {"train", "rerank", "scan"}
 
 
 def main() -> None:

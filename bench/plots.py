@@ -28,7 +28,7 @@ STYLE = {
     "svg.fonttype": "path",  # the same letters wherever it is shown
     "svg.hashsalt": "faiss-prh",  # the same names of elements in every run
 }
-_MARKERS = "os^Dvph"
+_MARKERS = "os^Dvph*"  # one more than colours, so that an eighth line is not the first again
 _OURS = ("#0b3d91", "#7a1f5c", "#00594f", "#8a3b00", "#4b2a85", "#3d4a00", "#000000")
 _GREYS = ("0.25", "0.45", "0.6")
 _DASHES = ((0, (5, 2)), (0, (1.5, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (4, 1, 1, 1, 1, 1)))

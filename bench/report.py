@@ -29,3 +29,9 @@ def versus(ratio: float, target: float | None, *, at_most: bool = False) -> str:
         return text
     reached = ratio <= target if at_most else ratio >= target
     return f"{text} ({'≤' if at_most else '≥'}{target:g}{'' if reached else ' MISSED'})"
+
+
+def ahead(difference: float, least: float | None = None) -> str:
+    """Return a difference of recalls as text, with the least that it should be, if any, and whether that was missed."""
+    text = f"{difference:+.3f}"
+    return text if least is None else f"{text} (≥{least:g}{'' if difference >= least else ' MISSED'})"

@@ -1,44 +1,64 @@
-"""Searching and adding beside raw binary indexes; recall and speed beside ITQ and RaBitQ, also re-ranked."""
+"""Searching and adding beside raw binary indexes; recall against speed beside RaBitQ, PQ, SQ and HNSW."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import groupby, product
 from operator import itemgetter
 from typing import Any
 
-import faiss
 import numpy as np
 from tqdm import tqdm
 
 import faiss_prh
-from bench.datasets import Dataset, load_suitable, synthetic
+from bench.datasets import Dataset, clustered, load_suitable, synthetic
 from bench.plots import Figure, log_axis, panels, save, shared_legend, styles
-from bench.report import Options, print_table, versus
-from bench.timing import interleaved, paired
-from faiss_prh.cli.evaluation import Point, recall, search_settings, stored_bytes
+from bench.report import Options, ahead, print_table, versus
+from bench.rivals import Filled, K, Shelf, machine, named
+from bench.timing import interleaved, one_by_one, paired, threads
+from faiss_prh.cli.evaluation import Point, recall, search_settings
 
-K = 10
 SHORTLIST = 10
 SEARCH_TARGET, ADD_TARGET = 1.05, 1.10
 RABITQ_TARGET = 0.02
 OVERHEAD_SIZES = [(1_000_000, 128), (200_000, 768)]
 QUICK_OVERHEAD_SIZES = [(20_000, 128)]
 SMALLEST = 10_000  # below, lists and graphs have nothing to speed up
-RANKINGS = {"": "ranked by codes", "RAsym": "re-ranked by RAsym", "RFlat": "re-ranked by vectors"}
-MARKERS = {"IVF": "s", "HNSW": "^", "Flat": "o"}
+ALONE_QUERIES, ALONE_SECONDS = 100, 2.0
+RANKINGS = ("by codes", "by vectors")
+SPEEDS = {"queries_per_second": "batches", "queries_per_second_alone": "one query alone"}
+
+
+@dataclass
+class Measured(Point):
+    """What was measured of one way to search an index, in batches; and the speed for one query at a time."""
+
+    queries_per_second_alone: float
 
 
 def run(options: Options) -> None:
-    print(f"{faiss.omp_get_max_threads()} threads.\n")
-    datasets = datasets_of(options)
+    print(f"{machine()}\n")
+    datasets = datasets_of(options, large)
     overhead(options.quick)
     save(options.output, "search", measure_all(datasets, options.quick), plot)
 
 
-def datasets_of(options: Options) -> list[Dataset]:
+def tiny() -> list[Dataset]:
+    return [clustered(64, 2000, 5000, 50)]
+
+
+def small() -> list[Dataset]:
+    return [synthetic(128, 20_000, 100_000, 1000)]
+
+
+def large() -> list[Dataset]:
+    return [clustered(128, 50_000, 1_000_000, 1000), clustered(768, 20_000, 200_000, 1000)]
+
+
+def datasets_of(options: Options, made_up: Callable[[], list[Dataset]] = small) -> list[Dataset]:
+    """Return the data sets in the folder that was named, or made-up ones; for a quick run, few vectors."""
     if options.data is None:
-        datasets = [synthetic(128, 20_000, 100_000, 1000)]
+        datasets = tiny() if options.quick else made_up()
     else:
         wanted = f"with at least {SMALLEST} base vectors"
         datasets = load_suitable(options.data, wanted, lambda dataset: len(dataset.base) >= SMALLEST)
@@ -84,64 +104,55 @@ def overhead(quick: bool) -> None:
     print_table(["index", "add", "by hand", "ratio", "search 1000", "raw", "ratio"], rows)
 
 
-def table(dataset: Dataset, quick: bool) -> list[Point]:
-    """Measure and print every way to search a data set."""
+def table(dataset: Dataset, quick: bool) -> list[Measured]:
+    """Measure and print every way to search a data set, in the order of the bytes that a vector takes."""
     print(f"\n{dataset.name}: {len(dataset.base)} vectors of {dataset.d} dimensions, {len(dataset.query)} queries.")
-    print(f"Recall: share of the {K} nearest among the {K} found. Re-ranked: a shortlist of {SHORTLIST} x {K}.\n")
-    truth = dataset.neighbours(K)
-    points = []
-    for description, index, per_vector in tqdm(indexes(dataset, quick), desc=dataset.name, total=20, leave=False):
-        ways = settings(index, dataset.query, quick)
-        seconds = interleaved(ways, repeats=1 if quick else 3)
-        for setting, search in ways.items():
-            speed = len(truth) / seconds[setting]
-            points.append(Point(description, setting, recall(search()[1], truth), speed, per_vector))
-    print_table(
-        ["index", "setting", f"recall@{K}", "queries/s", "bytes/vector"],
-        [
-            [p.index, p.setting, f"{p.recall:.3f}", f"{p.queries_per_second:.0f}", f"{p.bytes_per_vector:.1f}"]
-            for p in points
-        ],
-    )
-    ours, theirs = (next(p for p in points if p.index == name) for name in ("PRH,BFlat,RAsym", "RR,RaBitQ"))
-    verdict = "" if ours.recall >= theirs.recall - RABITQ_TARGET else " MISSED"
-    print(
-        f"\nRAsym {ours.recall:.3f} with {ours.bytes_per_vector:.0f} bytes a vector, RaBitQ {theirs.recall:.3f} "
-        f"with {theirs.bytes_per_vector:.0f} (at most {RABITQ_TARGET} below{verdict})."
-    )
+    print(f"Recall: share of the {K} nearest among the {K} found. Re-ranked: a shortlist of {SHORTLIST} x {K}.")
+    print("One thread. Bytes: those of a file, with the ids of lists and the links of graphs.\n")
+    shelf = Shelf(dataset)
+    points: list[Measured] = []
+    for description in tqdm(named(dataset.d, 32 if quick else 256), desc=dataset.name, leave=False):
+        found = shelf.make(description)  # with all threads; not kept, as all would fill the memory
+        if found is not None:
+            with threads(1):
+                points += measured(found, dataset.query, shelf.truth, quick)
+    points.sort(key=lambda point: point.bytes_per_vector)
+    header = ["index", "setting", f"recall@{K}", "queries/s", "one at a time", "bytes/vector"]
+    print_table(header, [row_of(point) for point in points])
+    ours, theirs = (next((p for p in points if p.index == name), None) for name in ("PRH,BFlat,RAsym", "RR,RaBitQ"))
+    if ours and theirs:
+        print(
+            f"\nRAsym {ours.recall:.3f} with {ours.bytes_per_vector:.0f} bytes a vector, RaBitQ {theirs.recall:.3f} "
+            f"with {theirs.bytes_per_vector:.0f}: {ahead(ours.recall - theirs.recall, -RABITQ_TARGET)}."
+        )
     return points
 
 
-def indexes(dataset: Dataset, quick: bool) -> Iterator[tuple[str, Any, float]]:
-    """Yield descriptions, filled indexes, and the bytes that a vector takes in their files."""
-    d, n_lists = dataset.d, 32 if quick else 256
-    encoders = {"PRH": faiss_prh.PRHTransform(d), f"ITQ{d}": faiss.ITQTransform(d, d, False)}
-    for name, encoder in encoders.items():
-        encoder.train(dataset.train)
-        for base in ("BFlat", f"BIVF{n_lists}", "BHNSW16"):
-            for refine in ("", ",RAsym", ",RFlat"):
-                index = faiss_prh.index_factory(d, f"PRH,{base}{refine}")
-                index.chain[0] = encoder
-                index.train(dataset.train)
-                yield f"{name},{base}{refine}", *filled(index, dataset)
-    for description in ("RR,RaBitQ", f"RR,IVF{n_lists},RaBitQ"):
-        index = faiss.index_factory(d, description)
-        index.train(dataset.train)
-        yield description, *filled(index, dataset)
+def row_of(point: Measured) -> list[str]:
+    speeds = [f"{speed:.0f}" for speed in (point.queries_per_second, point.queries_per_second_alone)]
+    return [point.index, point.setting, f"{point.recall:.3f}", *speeds, f"{point.bytes_per_vector:.1f}"]
 
 
-def filled(index: Any, dataset: Dataset) -> tuple[Any, float]:
-    empty = stored_bytes(index)
-    index.add(dataset.base)
-    return index, (stored_bytes(index) - empty) / len(dataset.base)
+def measured(found: Filled, xq: np.ndarray, truth: np.ndarray, quick: bool) -> list[Measured]:
+    """Measure the ways to search an index."""
+    ways = settings(found.index, quick)
+    times = interleaved({setting: partial(search, xq) for setting, search in ways.items()}, 1 if quick else 3)
+    points = []
+    for setting, search in ways.items():
+        batch = times[setting] / len(xq)
+        n = int(np.clip(ALONE_SECONDS / batch, 5, 5 if quick else ALONE_QUERIES))
+        alone = one_by_one({"": search}, xq[:n], 1 if quick else 3)[""]
+        hits = recall(search(xq)[1], truth)
+        points.append(Measured(found.name, setting, hits, 1 / batch, found.bytes_per_vector, 1 / alone))
+    return points
 
 
-def settings(index: Any, xq: np.ndarray, quick: bool) -> dict[str, Callable[[], Any]]:
+def settings(index: Any, quick: bool) -> dict[str, Callable[[np.ndarray], Any]]:
     """Return the ways to search an index, by name."""
     if hasattr(index, "k_factor"):
         index.k_factor = SHORTLIST
 
-    def search_with(choose: Callable[[], None]) -> Any:
+    def search_with(choose: Callable[[], None], xq: np.ndarray) -> Any:
         choose()
         return index.search(xq, K)
 
@@ -150,18 +161,17 @@ def settings(index: Any, xq: np.ndarray, quick: bool) -> dict[str, Callable[[], 
 
 
 def plot(results: dict[str, list[dict[str, Any]]]) -> Figure:
-    """Draw speed against recall: a row for each data set, a panel for each way to rank."""
-    figure, axes = panels(len(RANKINGS) * len(results), len(RANKINGS), 3.6, sharex="row", sharey="row")
-    looks = styles(("PRH", "ITQ", "RaBitQ"))
-    for panel, (dataset, suffix) in zip(axes, product(results, RANKINGS), strict=True):
-        is_shown = partial(_is_ranked_by, suffix=suffix)
-        for index, points in groupby(filter(is_shown, results[dataset]), itemgetter("index")):
-            method = next(method for method in looks if method in index)
-            kind = next((kind for kind in MARKERS if kind in index), "Flat")  # the last of all, as it is in RFlat
-            curve = [(point["recall"], point["queries_per_second"]) for point in points]
-            look = {**looks[method], "label": f"{method}, {kind}", "marker": MARKERS[kind]}
-            panel.plot(*zip(*curve, strict=True), **look)
-        panel.set(title=f"{dataset}\n{RANKINGS[suffix]}", xlabel=f"recall@{K}")
+    """Draw speed against recall: for each data set a row of batches and one of single queries, a panel per ranking."""
+    rows = [(dataset, speed) for dataset, speed in product(results, SPEEDS) if speed in results[dataset][0]]
+    height = 2.6 + 1.6 / len(rows)  # with room for the legend
+    figure, axes = panels(len(RANKINGS) * len(rows), len(RANKINGS), height, sharey="row")
+    looks = styles(label_of(point["index"]) for points in results.values() for point in points)
+    for panel, ((dataset, speed), ranking) in zip(axes, product(rows, RANKINGS), strict=True):
+        is_shown = [point for point in results[dataset] if ranking_of(point["index"]) == ranking]
+        for index, points in groupby(is_shown, itemgetter("index")):
+            curve = [(point["recall"], point[speed]) for point in points]
+            panel.plot(*zip(*curve, strict=True), **looks[label_of(index)])
+        panel.set(title=f"{dataset}, {SPEEDS[speed]}\nranked {ranking}", xlabel=f"recall@{K}")
         log_axis(panel.yaxis)
     for panel in axes[:: len(RANKINGS)]:
         panel.set(ylabel="queries a second")
@@ -169,7 +179,11 @@ def plot(results: dict[str, list[dict[str, Any]]]) -> Figure:
     return figure
 
 
-def _is_ranked_by(point: dict[str, Any], suffix: str) -> bool:
-    """Return whether a point belongs to a panel; RaBitQ, which has one way to rank, belongs to all."""
-    has_suffix = point["index"].endswith(suffix) if suffix else point["index"].count(",") == 1
-    return has_suffix or "RaBitQ" in point["index"]
+def label_of(index: str) -> str:
+    """Return the name of an index in the legend: the same with and without re-ranking by vectors."""
+    return index.removesuffix(",RFlat")
+
+
+def ranking_of(index: str) -> str:
+    """Return what the results are ranked by in the end; graphs of vectors keep those, as re-ranking does."""
+    return RANKINGS[index.endswith(",RFlat") or index.startswith("HNSW")]

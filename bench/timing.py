@@ -4,12 +4,14 @@ import os
 import statistics
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import faiss
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from faiss_prh.cli.evaluation import interleaved as interleaved  # so that those who measure find it here
-from faiss_prh.cli.evaluation import seconds
+from faiss_prh.cli.evaluation import seconds, warm_seconds
 
 
 @contextmanager
@@ -28,6 +30,23 @@ def threads(n: int) -> Iterator[None]:
 
 def thread_counts() -> list[int]:
     return sorted({1, len(os.sched_getaffinity(0))})
+
+
+def one_by_one(
+    rivals: dict[str, Callable[[np.ndarray], object]], queries: np.ndarray, repeats: int
+) -> dict[str, float]:
+    """
+    Return the median seconds that each rival takes for one query alone; they run in turn, each over all queries.
+
+    Each is run for some tenths of a second before it is timed.
+    """
+    times: dict[str, list[float]] = {name: [] for name in rivals}
+    alone = [queries[i : i + 1] for i in range(len(queries))]
+    for _ in range(repeats):
+        for name, run in rivals.items():
+            warm_seconds(partial(run, alone[0]))
+            times[name] += [seconds(partial(run, query)) for query in alone]
+    return {name: statistics.median(found) for name, found in times.items()}
 
 
 def paired(first: Callable[[], object], second: Callable[[], object], repeats: int) -> tuple[float, float, float]:

@@ -323,28 +323,152 @@ def test_rerank(monkeypatch, capsys):
     assert of_flat["1"] < of_flat["5"] < of_flat["50"]
 
 
+@pytest.fixture
+def stand_in(extras, monkeypatch):
+    """Let another index of this Faiss stand for that of sign codes, and return its string."""
+    from bench import rivals, scan
+    from faiss_prh.cli import evaluation
+
+    monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
+    for module in (rivals, scan):
+        monkeypatch.setattr(module, "SIGNS", "SQ8")
+    return "PRH,IVF16,SQ8"
+
+
+def cells_in(printed):
+    """Return the cells of the lines that were printed."""
+    return [re.split(r"  +", line.strip()) for line in printed.splitlines()]
+
+
+def test_scan(stand_in, monkeypatch, capsys):
+    from bench import scan
+
+    monkeypatch.setattr(scan, "datasets_of", lambda *_: [datasets.clustered(32, 1300, 1500, 20)])
+    run_main(monkeypatch, "scan", "--quick")
+    printed = capsys.readouterr().out
+    assert printed.startswith("1 thread. faiss-prh's SIMD level: ")
+    assert "MISSED" not in printed  # which a quick run cannot tell
+    cells = cells_in(printed)
+    for name in ("PRH,BFlat,RFlat", "PRH,BFlat,RAsym", "PRH,BIVF16,RFlat", "PRH,BIVF16,RAsym"):
+        assert any(line[0] == name and line[-1].endswith("x") and len(line) == 4 for line in cells), name
+        assert any(line[0] == name and float(line[2]) > 0 for line in cells if len(line) == 3), name
+    best = {
+        (line[0], line[1]): float(line[3]) for line in cells if line[0] in ("0.94", "0.98") and line[3] != "\N{EN DASH}"
+    }
+    assert best.keys() == set(product(("0.94", "0.98"), (f"{stand_in},RFlat", "IVF16,PQ8x4fs,RFlat")))
+    assert all(found >= float(wanted) for (wanted, _), found in best.items())
+    rows = {(line[0], line[1]): line for line in cells if len(line) in (5, 7) and line[0] in ("4", "16")}
+    for nprobe in ("4", "16"):
+        ours, pq = rows[nprobe, stand_in], rows[nprobe, "IVF16,PQ8x4fs"]
+        assert float(pq[6]) == pytest.approx(float(ours[3]) - float(pq[3]), abs=0.0011)
+        assert float(pq[5].rstrip("x")) == pytest.approx(float(ours[4]) / float(pq[4]), rel=0.1)
+        assert (nprobe, "PRH64,IVF16,SQ8") in rows
+
+
+@pytest.mark.usefixtures("extras")
+def test_targets():
+    from bench.report import ahead, versus
+
+    assert versus(1.5, 1.5) == "1.50x (≥1.5)"
+    assert versus(1.4, 1.5) == "1.40x (≥1.5 MISSED)"
+    assert versus(0.61, 0.6, at_most=True) == "0.61x (≤0.6 MISSED)"
+    assert ahead(0.1234) == "+0.123"
+    assert ahead(-0.004, -0.005) == "-0.004 (≥-0.005)"
+    assert ahead(0.01, 0.02) == "+0.010 (≥0.02 MISSED)"
+
+
+def test_an_index_with_the_centroids_of_another(stand_in):
+    from bench.rivals import Shelf, part_with, with_centroids_of
+
+    def lists_of(found):
+        lists = part_with(found.index, "invlists").invlists
+        return [faiss.rev_swig_ptr(lists.get_ids(k), lists.list_size(k)).tolist() for k in range(lists.nlist)]
+
+    shelf = Shelf(datasets.clustered(16, 700, 300, 5))
+    ours = shelf.get(stand_in)
+    shelf.dataset.train = shelf.dataset.train[::-1].copy()  # from which an index would learn other centroids
+    found = shelf.get("RR,IVF16,Flat")
+    with_ours = with_centroids_of(ours, "RR,IVF16,Flat", shelf.dataset)
+    assert lists_of(with_ours) == lists_of(ours) != lists_of(found)
+
+
+@pytest.mark.usefixtures("extras")
+def test_unknown_indexes_are_left_out(capsys):
+    from bench.rivals import Shelf
+
+    shelf = Shelf(datasets.clustered(16, 700, 300, 5))
+    (found,) = shelf.those_of(["IVF16,Unheard", "PRH,BFlat", "IVF16,Unheard"])
+    assert found.name == "PRH,BFlat"
+    assert found.bytes_per_vector == pytest.approx(2, abs=0.1)
+    printed = capsys.readouterr().out
+    assert printed == "IVF16,Unheard is left out: this Faiss or faiss-prh has no such index.\n"
+
+
+@pytest.mark.usefixtures("extras")
+def test_opq_is_learned_once():
+    from bench.rivals import Shelf
+    from faiss_prh.index.parts_of import transforms_of
+
+    shelf = Shelf(datasets.clustered(16, 700, 300, 5))
+    one, other = (shelf.make(f"OPQ4,IVF4,PQ4x4fs{end}") for end in ("", ",RFlat"))
+    matrices = [faiss.vector_to_array(transforms_of(found.index)[0].A).reshape(16, 16) for found in (one, other)]
+    np.testing.assert_array_equal(*matrices)
+    np.testing.assert_allclose(matrices[0] @ matrices[0].T, np.eye(16), atol=1e-5)
+    assert abs(matrices[0] - np.eye(16)).max() > 0.1
+
+
+@pytest.mark.usefixtures("extras")
+def test_settings_to_try():
+    from types import SimpleNamespace
+
+    from bench import scan
+    from bench.rivals import Filled
+
+    without, with_margin = (
+        scan.grid(Filled("", SimpleNamespace(**attributes), 1), 16, quick=False)
+        for attributes in ({"nprobe": 1, "k_factor": 1}, {"nprobe": 1, "k_factor": 1, "margin": 3.0})
+    )
+    assert {setting["nprobe"] for setting in without} == {4, 8, 12, 16}
+    assert len(with_margin) == len(scan.GRID_MARGINS) * len(without)
+    assert {setting["margin"] for setting in with_margin} == {1.5, 3, 6}
+    assert scan.finalists([(0.9, 1), (0.95, 5), (0.99, 3), (0.97, 4), (0.96, 6)], 0.94) == [2, 3, 1]
+
+
+@pytest.mark.usefixtures("extras")
+def test_one_query_at_a_time(monkeypatch):
+    from bench.timing import one_by_one
+    from faiss_prh.cli import evaluation
+
+    monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
+    seen = []
+    times = one_by_one(
+        {"a": lambda query: seen.append(query.tolist()), "b": lambda query: time.sleep(0.01)}, RNG.random((3, 2)), 2
+    )
+    assert all(len(query) == 1 for query in seen)
+    assert times["b"] >= 0.01
+
+
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 PICTURES = ("encode", "bits", "search")
 
 
-@pytest.mark.usefixtures("extras")
-@pytest.mark.skipif(not hasattr(faiss, "IndexRaBitQ"), reason="a rival that this Faiss does not have")
-def test_pictures(monkeypatch, tmp_path):
+def test_pictures(stand_in, monkeypatch, tmp_path):
     from bench import bits, encode, search
-    from faiss_prh.cli import evaluation
 
-    monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
     monkeypatch.setattr(encode, "TARGETS", {128: {}, 256: {}})
     monkeypatch.setattr(bits, "datasets_of", lambda options: [datasets.synthetic(40, 300, 200, 5)])
-    monkeypatch.setattr(search, "datasets_of", lambda options: [datasets.synthetic(32, 1300, 1000, 5)])
+    monkeypatch.setattr(search, "datasets_of", lambda options: [datasets.synthetic(16, 1300, 1000, 5)])
     run_main(monkeypatch, "pictures", "--quick", "--output", tmp_path)
     assert {file.name for file in tmp_path.iterdir()} == {
         f"{name}.{kind}" for name in PICTURES for kind in ("json", "svg")
     }
     written = {name: (tmp_path / f"{name}.svg").read_bytes() for name in PICTURES}
     for name, picture in written.items():
-        assert texts_in(picture.decode()) & {"PRH", "PRH, IVF"}, name
+        assert texts_in(picture.decode()) & {"PRH", "PRH,IVF32,SQ8"}, name
         (tmp_path / f"{name}.svg").unlink()
+    (points,) = json.loads((tmp_path / "search.json").read_text()).values()
+    assert all(point["queries_per_second"] > 0 < point["queries_per_second_alone"] for point in points)
+    assert [point["bytes_per_vector"] for point in points] == sorted(point["bytes_per_vector"] for point in points)
     (tmp_path / "other.json").write_text("not of an experiment")
     run_main(monkeypatch, "redraw", tmp_path)
     assert {name: (tmp_path / f"{name}.svg").read_bytes() for name in PICTURES} == written

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import faiss
 import numpy as np
@@ -16,6 +16,8 @@ import numpy as np
 from .._common.types import Floats, Ids
 from ..index.parts_of import nested
 from ..storage.files import write_index
+
+Name = TypeVar("Name")
 
 NEIGHBOURS = 10
 CUTS = (10, 100)
@@ -178,8 +180,8 @@ def _set_all(holders: Mapping[str, Any], values: Mapping[str, float]) -> None:
 
 
 def interleaved(
-    rivals: Mapping[str, Callable[[], object]], repeats: int, warm_up: float | None = None
-) -> dict[str, float]:
+    rivals: Mapping[Name, Callable[[], object]], repeats: int, warm_up: float | None = None
+) -> dict[Name, float]:
     """
     Return the median seconds of each rival; they run in turn, so that a busy machine is busy for all.
 
@@ -190,7 +192,7 @@ def interleaved(
     >>> list(interleaved({"list": list, "set": set}, repeats=3, warm_up=0))
     ['list', 'set']
     """
-    times: dict[str, list[float]] = {name: [] for name in rivals}
+    times: dict[Name, list[float]] = {name: [] for name in rivals}
     for _ in range(repeats):
         for name, run in rivals.items():
             times[name].append(warm_seconds(run, warm_up))
