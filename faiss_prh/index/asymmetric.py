@@ -198,7 +198,7 @@ class IndexBinaryAsymmetric(ReRanked):
 
     def _let_rank(self, scan: _scan.Scan, n: int) -> None:
         scale = self._trained_scale()
-        scan.n_rows, scan.bits, scan.reach = self._beside.ntotal, self.chain[-1].d_out, scale.reach
+        scan.n_rows, scan.reach = self._beside.ntotal, scale.reach
         self._set_metric(scan)
         _scan.rank_by_bytes(scan, self._beside, *scale.tables())
 

@@ -29,7 +29,7 @@ def of_codes(rows_index: Any, id_map: Any, params: Any) -> tuple[Scan, int, Any]
         return scan, 1, None
     nprobe, max_codes, quantizer_params = of_lists(rows_index, params)
     scan = lists_of(rows_index, id_map, params)
-    scan.max_codes, scan.bits = max_codes, rows_index.d
+    scan.max_codes = max_codes
     quantizer = faiss.downcast_IndexBinary(rows_index.quantizer)
     if type(quantizer) is faiss.IndexBinaryFlat and quantizer_params is None and quantizer.ntotal == scan.n_lists:
         scan.coarse = int(quantizer.xb.data())
@@ -38,7 +38,7 @@ def of_codes(rows_index: Any, id_map: Any, params: Any) -> tuple[Scan, int, Any]
 
 def let_transform(scan: Scan, transforms: Sequence[Any], vectors: Floats) -> Floats | None:
     """Let native code transform queries by itself, or return what the transforms make of them."""
-    scan.d = vectors.shape[1]
+    scan.d, scan.bits = vectors.shape[1], transforms[-1].d_out
     if len(transforms) == 1 and isinstance(transforms[0], PRHTransform):
         scan.transform = int(transforms[0].this)
         return None
@@ -49,8 +49,8 @@ def of_rows(rows_index: Any) -> Scan:
     """Return what to scan if codes stand row by row, or if there are none to be had."""
     flat = storage_of(rows_index)
     if flat is None:
-        return Scan(bits=rows_index.d)
-    return Scan(codes=int(flat.xb.data() or 0), n_codes=flat.ntotal, code_size=flat.code_size, bits=flat.d)
+        return Scan()
+    return Scan(codes=int(flat.xb.data() or 0), n_codes=flat.ntotal, code_size=flat.code_size)
 
 
 def lists_of(ivf: Any, id_map: Any, params: Any) -> Scan:

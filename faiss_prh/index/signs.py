@@ -312,7 +312,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         nprobe, max_codes, quantizer_params = scanning.of_lists(lists, params)
         margin = getattr(params, "margin", None)
         scan = scanning.lists_of(lists, id_map, params)
-        scan.bits, scan.max_codes = self.chain[-1].d_out, max_codes
+        scan.max_codes = max_codes
         scan.low, scan.step, scan.reach = self._trained_scale()
         scan.margin = self._margin if margin is None else margin
         scan.is_isometric = chain.is_isometric(self.chain)
@@ -325,7 +325,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
             scan.is_isometric &= self.chain[-1].d_out >= self.d  # what is dropped may make a product larger
         if len(vectors) <= _FEW and isinstance(self.quantizer, faiss.IndexFlat) and quantizer_params is None:
             return scan, _scan.Batch(vectors, scanning.let_transform(scan, self.chain, vectors), n_probes=nprobe)
-        scan.d, z = self.d, chain.apply(self.chain, vectors)
+        scan.d, scan.bits, z = self.d, self.chain[-1].d_out, chain.apply(self.chain, vectors)
         y = z - chain.offset(self.chain) if scan.is_product else z  # ⟨Aq, Ax + b⟩ is that of q and x, and ⟨Aq, b⟩
         _, probes = parts.search(lambda part: self.quantizer.search(part, nprobe, params=quantizer_params), y)
         return scan, _scan.Batch(vectors, z, probes, nprobe)
