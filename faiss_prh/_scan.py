@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int32, c_int64, c_void_p
 from typing import Any
 
@@ -124,10 +124,8 @@ class Batch:
     def __init__(self, x: Floats, z: Floats | None = None, probes: Ids | None = None, n_probes: int = 1) -> None:
         self.x, self.z, self.probes, self.n_probes = x, z, probes, n_probes
 
-    def parts(self) -> Iterable[tuple[slice, Queries]]:
+    def parts(self) -> Iterator[tuple[slice, Queries]]:
         """Return some queries after others, so that Ctrl-C does not wait for the end."""
-        if 0 < len(self.x) <= QUERIES_OF_A_THREAD:  # a single query must not wait for what follows
-            return ((slice(0, len(self.x)), self._queries(slice(0, len(self.x)))),)
         return ((part, self._queries(part)) for part in parts(len(self.x)))
 
     def _queries(self, part: slice) -> Queries:

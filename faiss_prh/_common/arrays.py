@@ -40,6 +40,8 @@ def float32_blocks(x: Vectors, block_values: int | None = None) -> Iterable[Floa
 
 def as_float32(x: Vectors) -> Floats:
     """Return an array as a contiguous one of single precision."""
+    if x.dtype == np.float32:
+        return np.ascontiguousarray(x, dtype=np.float32)
     with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is reported as such
         return np.ascontiguousarray(x, dtype=np.float32)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import faiss
@@ -17,7 +17,7 @@ _SECONDS = 0.2
 """How long each part should take."""
 
 
-def parts(n: int) -> Iterator[slice]:
+def parts(n: int) -> Iterable[slice]:
     """
     Cut n queries into slices. The time that one slice takes decides the size of the next.
 
@@ -27,6 +27,12 @@ def parts(n: int) -> Iterator[slice]:
     >>> sum(part.stop - part.start for part in parts(1000))
     1000
     """
+    if 0 < n <= _FIRST:  # a single query must not wait for what follows
+        return (slice(0, n),)
+    return _timed_parts(n)
+
+
+def _timed_parts(n: int) -> Iterator[slice]:
     first, count = 0, _FIRST * faiss.omp_get_max_threads()
     while first < n:
         begun = time.monotonic()
@@ -35,12 +41,13 @@ def parts(n: int) -> Iterator[slice]:
         count = max(1, int(count * min(8, _SECONDS / max(time.monotonic() - begun, 1e-9))))
 
 
-def search(call: Callable[[Any], Any], queries: AnyArray) -> tuple[Any, Any]:
-    """Return the distances and ids that a search finds, searching part after part."""
-    found = [call(queries[part]) for part in parts(len(queries))] or [call(queries)]
-    if len(found) == 1:
-        return found[0][0], found[0][1]
-    D, I = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+def search(index: Any, queries: AnyArray, k: int, params: Any = None) -> tuple[Any, Any]:
+    """Return the distances and ids that an index of Faiss's finds, searching part after part."""
+    D = np.empty((len(queries), k), np.int32 if queries.dtype == np.uint8 else np.float32)
+    I = np.empty((len(queries), k), np.int64)
+    for part in parts(len(queries)):
+        x, *found = (faiss.swig_ptr(array[part]) for array in (queries, D, I))
+        index.search_c(part.stop - part.start, x, k, *found, params)
     return D, I
 
 

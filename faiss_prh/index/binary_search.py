@@ -24,8 +24,9 @@ def search(index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Id
     """Search any binary index, with a filter on IVF as well."""
     rows_index, id_map = without_id_map(index)
     if params is None:
-        D, I = parts.search(lambda part: index.search(part, k), codes)
-        D[I == -1] = MISSING  # Faiss's HNSW puts the least integer there, the others the greatest
+        D, I = parts.search(index, codes, k)
+        if isinstance(rows_index, faiss.IndexBinaryHNSW):
+            D[I == -1] = MISSING  # Faiss's HNSW puts the least integer there, the others the greatest
         return D, I
     # By rows and with a copy of the parameters: Faiss's IDMap would change those that other threads are using.
     D, rows = _search_with(rows_index, codes, k, of_rows(checked(rows_index, params), id_map))
@@ -36,11 +37,11 @@ def search(index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Id
 def _search_with(rows_index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Ids]:
     own = _of_kind(rows_index, params)
     if not _needs_help(rows_index, own):
-        return parts.search(lambda part: rows_index.search(part, k, params=own), codes)
+        return parts.search(rows_index, codes, k, own)
     if isinstance(rows_index, faiss.IndexBinaryIVF):
         return _search_lists(*_probed(rows_index, codes, params), codes, k, params, False)
     part, rows = _allowed_rows(rows_index, params)
-    D, places = parts.search(lambda few: part.search(few, k), codes)
+    D, places = parts.search(part, codes, k)
     return D, pick(rows, places)
 
 

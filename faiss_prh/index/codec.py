@@ -117,8 +117,9 @@ class Codec:
         return as_vectors(x, self.d, "vectors")
 
     def _check_transforms_trained(self) -> None:
-        if not all(transform.is_trained for transform in self.chain):
-            raise RuntimeError("the transforms are not trained: call train(x) first")
+        for transform in self.chain:
+            if not transform.is_trained:
+                raise RuntimeError("the transforms are not trained: call train(x) first")
 
     def _checked_codes(self, codes: npt.ArrayLike) -> Codes:
         array, size = np.asarray(codes), self.sa_code_size()

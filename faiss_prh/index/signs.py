@@ -327,7 +327,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
             return scan, _scan.Batch(vectors, scanning.let_transform(scan, self.chain, vectors), n_probes=nprobe)
         scan.d, scan.bits, z = self.d, self.chain[-1].d_out, chain.apply(self.chain, vectors)
         y = z - chain.offset(self.chain) if scan.is_product else z  # ⟨Aq, Ax + b⟩ is that of q and x, and ⟨Aq, b⟩
-        _, probes = parts.search(lambda part: self.quantizer.search(part, nprobe, params=quantizer_params), y)
+        _, probes = parts.search(self.quantizer, y, nprobe, quantizer_params)
         return scan, _scan.Batch(vectors, z, probes, nprobe)
 
 
