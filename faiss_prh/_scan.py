@@ -16,6 +16,8 @@ from ._common.parts import parts
 from ._common.types import Floats, Ids
 from ._native import _at, _check, _library
 
+_FLOATS = (faiss.IndexFlat, faiss.IndexFlatL2, faiss.IndexFlatIP)
+"""The stores that keep vectors as floats. Others, also those derived from these, are asked for distances."""
 QUERIES_OF_A_THREAD = 16
 """How many queries native code gives a thread at a time."""
 
@@ -36,7 +38,7 @@ class Scan(ctypes.Structure):
         *((name, c_int64) for name in ("n_rows", "shortlist")),
         ("beside", c_void_p),
         ("beside_size", c_int64),
-        *((name, c_void_p) for name in ("norms", "products", "offset", "computers", "vectors")),
+        *((name, c_void_p) for name in ("norms", "products", "offset", "vectors", "computers")),
         ("vector_size", c_int64),
     )
 
@@ -148,20 +150,21 @@ def _copied(memory: c_void_p, n: int, dtype: npt.DTypeLike) -> Any:
 
 
 def rank_by_vectors(scan: Scan, store: Any, n: int) -> None:
-    """Let n queries be ranked by what an index stores, row by row, of the vectors."""
+    """Let n queries be ranked by what an index stores, row by row, of the vectors: from `scan.vectors` on."""
+    scan.vector_size = store.code_size
+    if type(store) in _FLOATS:
+        return
     n_threads = min(faiss.omp_get_max_threads(), -(-n // QUERIES_OF_A_THREAD))
     computers = [store.get_distance_computer() for _ in range(n_threads)]
     addresses = (c_void_p * n_threads)(*(int(computer.this) for computer in computers))
     scan.computers = ctypes.addressof(addresses)
-    scan.vectors, scan.vector_size, scan.d = int(store.codes.data()), store.code_size, store.d
-    scan.keep(store, computers, addresses)
+    scan.keep(computers, addresses)
 
 
-def rank_by_bytes(scan: Scan, beside: Any, norms: Floats, products: Floats) -> None:
-    """Let queries be ranked by the codes of a binary index, which stand for norms, and for products with the offset."""
-    scan.beside, scan.beside_size = int(beside.xb.data()), beside.code_size
-    scan.norms, scan.products = _at(norms), _at(products)
-    scan.keep(beside, norms, products)
+def rank_by_bytes(scan: Scan, size: int, norms: Floats, products: Floats) -> None:
+    """Let queries be ranked by `size` bytes beside each code, which stand for norms, and products with the offset."""
+    scan.beside_size, scan.norms, scan.products = size, _at(norms), _at(products)
+    scan.keep(norms, products)
 
 
 def _find_functions_of_lists() -> None:
@@ -201,9 +204,9 @@ def _check_search() -> None:
     x = np.zeros((1, 2), np.float32)
     if search(scan, 2, Batch(x, x))[1].tolist() != [[1, -1]]:
         raise _does_not_fit("IDSelector")
-    store = faiss.IndexFlatL2(2)
+    store = faiss.IndexScalarQuantizer(2, faiss.ScalarQuantizer.QT_fp16)
     store.add(np.array([[3, 4], [0, 2]], np.float32))
-    scan.selector = None
+    scan.selector, scan.vectors = None, int(store.codes.data())
     rank_by_vectors(scan, store, 1)
     if search(scan, 2, Batch(x, x))[0].tolist() != [[4, 25]]:
         raise _does_not_fit("DistanceComputer")

@@ -198,9 +198,10 @@ class IndexBinaryAsymmetric(ReRanked):
 
     def _let_rank(self, scan: _scan.Scan, n: int) -> None:
         scale = self._trained_scale()
-        scan.n_rows, scan.reach = self._beside.ntotal, scale.reach
+        n_rows, beside = self._beside_fields()
+        scan.n_rows, scan.beside, scan.reach = n_rows.value, beside.value, scale.reach
         self._set_metric(scan)
-        _scan.rank_by_bytes(scan, self._beside, *scale.tables())
+        _scan.rank_by_bytes(scan, self._beside.code_size, *scale.tables())
 
     def _offset(self) -> Floats:
         """Return what the transforms make of zero; for distances, which centring does not change, zeros."""

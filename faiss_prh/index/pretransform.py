@@ -16,7 +16,7 @@ from .._common.numbers import as_int
 from .._common.types import Codes, Floats, Ids, Indices, Vectors
 from ..learning.train import sample_of
 from ..transform import PRHTransform
-from . import binary_ops, binary_search, chain, parameters
+from . import binary_ops, binary_search, chain, parameters, scanning
 from .arguments import LARGEST_ID, as_new_ids, as_radius, as_selector
 from .codec import Codec
 from .training import WayBack, all_or_nothing, way_back
@@ -61,6 +61,8 @@ class IndexBinaryPreTransform(Codec):
     >>> I[:, 0], D[:, 0]
     (array([0, 1, 2]), array([0, 0, 0], dtype=int32))
     """
+
+    _scanned: scanning.Scanned | None = None
 
     def __init__(self, transforms: Any, index: Any) -> None:
         super().__init__(transforms, index)
@@ -197,6 +199,12 @@ class IndexBinaryPreTransform(Codec):
         """Return distances, rows and, if wanted, codes of the results."""
         params = parameters.of_binary_index(params)
         return binary_search.search_rows_and_codes(self._keyed, self._query_codes(x), as_int(k, "k", 1), params)
+
+    def _scanned_index(self) -> scanning.Scanned:
+        """Return the binary index as native code is told of it."""
+        if self._scanned is None or self._scanned.keyed is not self._keyed:
+            self._scanned = scanning.Scanned(self._keyed)
+        return self._scanned
 
     def _query_codes(self, x: npt.ArrayLike) -> Codes:
         """Return the codes that are searched for."""

@@ -121,7 +121,8 @@ class IndexBinaryRefine(ReRanked):
         self.refine_index.merge_from(beside)
 
     def _let_rank(self, scan: _scan.Scan, n: int) -> None:
-        scan.n_rows = self.refine_index.ntotal
+        n_rows, vectors = self._beside_fields()
+        scan.n_rows, scan.vectors = n_rows.value, vectors.value
         self._set_metric(scan)
         _scan.rank_by_vectors(scan, self.refine_index, n)
 

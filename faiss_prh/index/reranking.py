@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from .. import _scan
 from .._common.arrays import as_float32
+from .._common.fields import Field, field
 from .._common.interrupts import deferred_interrupts
 from .._common.numbers import as_float, as_int
 from .._common.types import Codes, Floats, Ids, Vectors
@@ -42,6 +43,8 @@ class ReRanked(IndexBinaryPreTransform):
 
     All that is stored is in these two, so that adding, removing and merging are the same operations on both.
     """
+
+    _fields_beside: tuple[Any, tuple[Field, Field]] | None = None
 
     def __init__(self, transforms: Any, index: Any, beside: Any, k_factor: float) -> None:
         super().__init__(transforms, index)
@@ -222,34 +225,40 @@ class ReRanked(IndexBinaryPreTransform):
 
     def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
         k, (k_factor, params) = as_int(k, "k", 1), self._unwrapped(params)
-        vectors, n_short = as_float32(self._checked(x)), self._n_short(k, k_factor)
-        rows_index, id_map = binary_ops.without_id_map(self._keyed)
-        params = parameters.checked(rows_index, params)
-        if not (len(vectors) and self._beside.ntotal):
+        vectors, scanned = as_float32(self._checked(x)), self._scanned_index()
+        params = parameters.checked(scanned.rows_index, params)
+        n_short = self._n_short(scanned, k, k_factor)
+        if n_short == 0 or len(vectors) == 0:
             self._query_codes(vectors)  # or an error, as if there were any
             return nothing_found(len(vectors), k, self.metric_type, self.index.code_size)
-        if isinstance(rows_index, (faiss.IndexBinaryFlat, faiss.IndexBinaryIVF)):
-            scan, n_probes, quantizer_params = scanning.of_codes(rows_index, id_map, params)
-        else:
-            scan, n_probes = scanning.of_rows(rows_index), 0
+        scan = scanned.scan(params)
+        n_probes, quantizer_params = scanned.set_lists(scan, params)
         self._let_rank(scan, len(vectors))
         queries = _scan.Batch(vectors, scanning.let_transform(scan, self.chain, vectors), n_probes=n_probes)
-        if n_probes == 0:
+        if not scanned.is_known:
             _, rows = binary_search.search_rows(self._keyed, self._query_codes(vectors), n_short, params)
-            D, rows = _scan.rank(scan, k, rows, queries)
-            return D, rows, scanning.codes_of_rows(rows_index, rows, with_codes)
-        if scan.lists and not scan.coarse:
-            codes = self._query_codes(vectors)
-            queries.probes = binary_search.search(rows_index.quantizer, codes, n_probes, quantizer_params)[1]
+            D, found = _scan.rank(scan, k, rows, queries)
+            return D, *scanned.rows_and_codes(found, with_codes)
+        if scanned.is_lists and not scan.coarse:
+            codes, quantizer = self._query_codes(vectors), scanned.rows_index.quantizer
+            queries.probes = binary_search.search(quantizer, codes, n_probes, quantizer_params)[1]
         scan.shortlist, scan.wants_places = n_short, with_codes
-        D, places = _scan.search(scan, k, queries)
-        return D, *scanning.rows_and_codes(rows_index, places, with_codes)
+        D, found = _scan.search(scan, k, queries)
+        return D, *scanned.rows_and_codes(found, with_codes)
 
-    def _n_short(self, k: int, k_factor: float) -> int:
+    def _n_short(self, scanned: scanning.Scanned, k: int, k_factor: float) -> int:
         """Return the length of the shortlist, if there is what it is ranked by."""
-        if self._keyed.ntotal > self._beside.ntotal:  # fewer, while another thread adds or removes
+        n, n_beside = scanned.ntotal.value, self._beside_fields()[0].value
+        if n > n_beside:  # fewer, while another thread adds or removes
             raise self._unequal()
-        return int(min(k * k_factor, max(1, self.ntotal)))
+        return int(min(k * k_factor, n))
+
+    def _beside_fields(self) -> tuple[Field, Field]:
+        """Return the number of rows beside the codes, and where they begin."""
+        if self._fields_beside is None or self._fields_beside[0] is not self._beside:
+            name = "xb" if isinstance(self._beside, faiss.IndexBinary) else "codes"
+            self._fields_beside = self._beside, (field(self._beside, "ntotal"), field(self._beside, name))
+        return self._fields_beside[1]
 
     def _let_rank(self, scan: _scan.Scan, n: int) -> None:
         """Let n queries be ranked by what is beside the codes."""

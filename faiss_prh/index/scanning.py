@@ -8,32 +8,97 @@ from typing import Any
 import faiss
 import numpy as np
 
+from .._common.fields import field
 from .._common.types import Codes, Floats, Ids
 from .._scan import Scan
 from ..transform import PRHTransform
 from . import binary_search, chain
-from .binary_ops import storage_of
+from .binary_ops import storage_of, without_id_map
 from .parameters import inner_params, is_filtered
 
 
-def of_codes(rows_index: Any, id_map: Any, params: Any) -> tuple[Scan, int, Any]:
+class Scanned:
     """
-    Return what to scan in a flat index or an IVF of codes, in how many lists, and the quantizer's parameters.
+    A binary index to scan, and what does not change as long as it lives.
 
-    If native code cannot find the lists by itself, `coarse` is not set.
+    Parameters
+    ----------
+    keyed : faiss.IndexBinary
+        It may be in an IDMap, whose ids are those that a filter is asked about.
+
+    Attributes
+    ----------
+    keyed, rows_index, id_map : faiss.IndexBinary
+    is_known : bool
+        Whether native code finds its way in it: in a flat index, and in an IVF.
     """
-    if isinstance(rows_index, faiss.IndexBinaryFlat):
-        scan = of_rows(rows_index)
-        scan.n_lists = 1
-        set_filter(scan, id_map, params)
-        return scan, 1, None
-    nprobe, max_codes, quantizer_params = of_lists(rows_index, params)
-    scan = lists_of(rows_index, id_map, params)
-    scan.max_codes = max_codes
-    quantizer = faiss.downcast_IndexBinary(rows_index.quantizer)
-    if type(quantizer) is faiss.IndexBinaryFlat and quantizer_params is None and quantizer.ntotal == scan.n_lists:
-        scan.coarse = int(quantizer.xb.data())
-    return scan, nprobe, quantizer_params
+
+    def __init__(self, keyed: Any) -> None:
+        self.keyed = keyed
+        self.rows_index, self.id_map = without_id_map(keyed)
+        self.is_lists = isinstance(self.rows_index, faiss.IndexBinaryIVF)
+        self.is_known = self.is_lists or isinstance(self.rows_index, faiss.IndexBinaryFlat)
+        self.ntotal = field(self.rows_index, "ntotal")
+        self._code_size = self.rows_index.code_size
+        self._flat = storage_of(self.rows_index)
+        if self._flat is not None:
+            self._codes, self._n_codes = field(self._flat, "xb"), field(self._flat, "ntotal")
+        if self.is_lists:
+            self.nlist = self.rows_index.nlist
+            self._lists, self._nprobe, self._max_codes = (
+                field(self.rows_index, name) for name in ("invlists", "nprobe", "max_codes")
+            )
+            quantizer = faiss.downcast_IndexBinary(self.rows_index.quantizer)
+            self._has_codes_of_lists = type(quantizer) is faiss.IndexBinaryFlat
+            if self._has_codes_of_lists:
+                self._quantizer, self._coarse, self._n_coarse = (
+                    quantizer,
+                    field(quantizer, "xb"),
+                    field(quantizer, "ntotal"),
+                )
+
+    def scan(self, params: Any) -> Scan:
+        """Return what to scan, with the filter of parameters."""
+        if self.is_lists:
+            scan = Scan(lists=self._lists.value, n_lists=self.nlist, code_size=self._code_size)
+        elif self._flat is not None:
+            scan = Scan(codes=self._codes.value, n_codes=self._n_codes.value, n_lists=1, code_size=self._code_size)
+        else:
+            scan = Scan()
+        if is_filtered(params):
+            scan.selector = int(params.sel.this)
+            scan.keep(params)
+            if self.id_map is not None:
+                scan.ids = int(self.id_map.id_map.data() or 0)
+        return scan
+
+    def set_lists(self, scan: Scan, params: Any) -> tuple[int, Any]:
+        """
+        Set which lists to scan. Return how many, and the parameters of the quantizer.
+
+        If `coarse` is not set afterwards, native code cannot look for them in the codes of the quantizer.
+        """
+        if not self.is_lists:
+            return 1, None
+        nprobe, scan.max_codes, quantizer_params = self._nprobe.value, self._max_codes.value, None
+        if isinstance(params, faiss.SearchParametersIVF):
+            nprobe, scan.max_codes = params.nprobe, params.max_codes
+            quantizer_params = inner_params(params, "quantizer_params")
+        if nprobe < 1:
+            raise ValueError("nprobe must be at least 1")
+        if self._has_codes_of_lists and quantizer_params is None and self._n_coarse.value == self.nlist:
+            scan.coarse = self._coarse.value
+        return min(nprobe, self.nlist), quantizer_params
+
+    def rows_and_codes(self, places: Ids, with_codes: bool) -> tuple[Ids, Codes]:
+        """Return the rows at places, which they are already if no codes are wanted, and the codes."""
+        if not with_codes:
+            return places, np.empty((*places.shape, 0), np.uint8)
+        if self.is_lists:
+            return binary_search.from_lists(self.rows_index, places)
+        if self._flat is None:
+            raise ValueError(f"{type(self.rows_index).__name__} does not give its codes back")
+        return places, binary_search.from_flat(self._flat, places)
 
 
 def let_transform(scan: Scan, transforms: Sequence[Any], vectors: Floats) -> Floats | None:
@@ -43,55 +108,3 @@ def let_transform(scan: Scan, transforms: Sequence[Any], vectors: Floats) -> Flo
         scan.transform = int(transforms[0].this)
         return None
     return chain.apply(transforms, vectors)
-
-
-def of_rows(rows_index: Any) -> Scan:
-    """Return what to scan if codes stand row by row, or if there are none to be had."""
-    flat = storage_of(rows_index)
-    if flat is None:
-        return Scan()
-    return Scan(codes=int(flat.xb.data() or 0), n_codes=flat.ntotal, code_size=flat.code_size)
-
-
-def lists_of(ivf: Any, id_map: Any, params: Any) -> Scan:
-    """Return what to scan in the lists of an IVF."""
-    scan = Scan(lists=int(ivf.invlists.this), n_lists=ivf.nlist, code_size=ivf.code_size)
-    set_filter(scan, id_map, params)
-    return scan
-
-
-def set_filter(scan: Scan, id_map: Any, params: Any) -> None:
-    """Let only what parameters select be found."""
-    if is_filtered(params):
-        scan.selector = int(params.sel.this)
-        scan.keep(params)
-        if id_map is not None:
-            scan.ids = int(id_map.id_map.data() or 0)
-
-
-def of_lists(ivf: Any, params: Any) -> tuple[int, int, Any]:
-    """Return how many lists to search, after how many codes to stop, and the parameters of the quantizer."""
-    nprobe, max_codes, quantizer_params = ivf.nprobe, ivf.max_codes, None
-    if isinstance(params, faiss.SearchParametersIVF):
-        nprobe, max_codes = params.nprobe, params.max_codes
-        quantizer_params = inner_params(params, "quantizer_params")
-    if nprobe < 1:
-        raise ValueError("nprobe must be at least 1")
-    return min(nprobe, ivf.nlist), max_codes, quantizer_params
-
-
-def rows_and_codes(rows_index: Any, places: Ids, with_codes: bool) -> tuple[Ids, Codes]:
-    """Return the rows at places, which they are already if no codes are wanted, and the codes."""
-    if with_codes and isinstance(rows_index, faiss.IndexBinaryIVF):
-        return binary_search.from_lists(rows_index, places)
-    return places, codes_of_rows(rows_index, places, with_codes)
-
-
-def codes_of_rows(rows_index: Any, rows: Ids, with_codes: bool) -> Codes:
-    """Return the codes in rows, zeros for negative ones; none if they are not wanted."""
-    if not with_codes:
-        return np.empty((*rows.shape, 0), np.uint8)
-    flat = storage_of(rows_index)
-    if flat is None:
-        raise ValueError(f"{type(rows_index).__name__} does not give its codes back")
-    return binary_search.from_flat(flat, rows)

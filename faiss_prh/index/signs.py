@@ -12,6 +12,7 @@ import numpy.typing as npt
 from .. import _scan
 from .._common import parts
 from .._common.arrays import as_float32
+from .._common.fields import Field, field
 from .._common.locks import ForkSafeLock
 from .._common.numbers import as_float, as_int, bytes_of
 from .._common.types import Codes, Floats, Ids, Vectors
@@ -105,6 +106,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
     """
 
     _scale: ResidualScale | None = None
+    _quantizer_fields: tuple[Any, tuple[Field, Field]] | None = None
 
     def __init__(self, transforms: Any, quantizer: Any, nlist: int, metric: int = faiss.METRIC_L2) -> None:
         self.chain = chain.checked_chain(transforms)
@@ -267,14 +269,14 @@ class IndexIVFSigns(IndexBinaryPreTransform):
 
     def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
         k = as_int(k, "k", 1)
-        return self._scanned(as_float32(self._checked(x)), k, parameters.of_binary_index(params), with_codes)
+        return self._estimated(as_float32(self._checked(x)), k, parameters.of_binary_index(params), with_codes)
 
-    def _scanned(
+    def _estimated(
         self, vectors: Floats, k: int, params: Any, with_codes: bool, n_short: int = 0
     ) -> tuple[Floats, Ids, Codes]:
         """Return distances, rows and, if wanted, codes of the k best."""
-        scan, queries = self._scan(vectors, params)
-        if not (len(vectors) and self.ntotal):
+        scan, queries = self._what_to_scan(vectors, params)
+        if not (len(vectors) and self._scanned_index().ntotal.value):
             return nothing_found(len(vectors), k, self.metric_type, self._kept_bytes)
         scan.wants_places, scan.shortlist = with_codes, n_short
         self._let_rank(scan, len(vectors))
@@ -298,27 +300,24 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         """
         radius = as_float(radius, "radius", -np.inf)
         vectors = as_float32(self._checked(x))
-        scan, queries = self._scan(vectors, parameters.of_binary_index(params))
+        scan, queries = self._what_to_scan(vectors, parameters.of_binary_index(params))
         found = list(_scan.range_search(scan, radius, queries))
         counts = np.concatenate([np.empty(0, np.int64), *(np.diff(limits) for limits, _, _ in found)])
         D = np.concatenate([np.empty(0, np.float32), *(distances for _, distances, _ in found)])
         rows = np.concatenate([np.empty(0, np.int64), *(rows for _, _, rows in found)])
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64), D, self._ids_of(rows)
 
-    def _scan(self, vectors: Floats, params: Any) -> tuple[_scan.Scan, _scan.Batch]:
+    def _what_to_scan(self, vectors: Floats, params: Any) -> tuple[_scan.Scan, _scan.Batch]:
         """Return what to scan, and the queries."""
-        lists, id_map = binary_ops.without_id_map(self._keyed)
-        params = parameters.checked(lists, params, SearchParametersIVFSigns)
-        nprobe, max_codes, quantizer_params = scanning.of_lists(lists, params)
+        scanned = self._scanned_index()
+        params = parameters.checked(scanned.rows_index, params, SearchParametersIVFSigns)
         margin = getattr(params, "margin", None)
-        scan = scanning.lists_of(lists, id_map, params)
-        scan.max_codes = max_codes
+        scan = scanned.scan(params)
+        nprobe, quantizer_params = scanned.set_lists(scan, params)
         scan.low, scan.step, scan.reach = self._trained_scale()
         scan.margin = self._margin if margin is None else margin
         scan.is_isometric = chain.is_isometric(self.chain)
-        centroids = self._centroids()
-        scan.centroids = int(faiss.swig_ptr(centroids))
-        scan.keep(centroids)
+        scan.centroids = self._centroids_at(scan)
         if self.metric_type == faiss.METRIC_INNER_PRODUCT:
             scan.is_product = True
             scan.set_offset(chain.offset(self.chain))
@@ -329,6 +328,19 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         y = z - chain.offset(self.chain) if scan.is_product else z  # ⟨Aq, Ax + b⟩ is that of q and x, and ⟨Aq, b⟩
         _, probes = parts.search(self.quantizer, y, nprobe, quantizer_params)
         return scan, _scan.Batch(vectors, z, probes, nprobe)
+
+    def _centroids_at(self, scan: _scan.Scan) -> int:
+        """Return where the centroids are, for as long as the scan lives."""
+        if isinstance(self.quantizer, faiss.IndexFlat):
+            if self._quantizer_fields is None or self._quantizer_fields[0] is not self.quantizer:
+                fields = field(self.quantizer, "ntotal"), field(self.quantizer, "codes")
+                self._quantizer_fields = self.quantizer, fields
+            ntotal, codes = self._quantizer_fields[1]
+            if ntotal.value == self.index.nlist:
+                return codes.value
+        centroids = self._centroids()
+        scan.keep(centroids)
+        return int(faiss.swig_ptr(centroids))
 
 
 def _way_back_of_quantizer(quantizer: Any) -> WayBack:

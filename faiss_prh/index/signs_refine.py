@@ -58,5 +58,5 @@ class IndexIVFSignsRefine(IndexBinaryRefine, IndexIVFSigns):
 
     def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
         k, (k_factor, params) = as_int(k, "k", 1), self._unwrapped(params)
-        vectors, n_short = as_float32(self._checked(x)), self._n_short(k, k_factor)
-        return self._scanned(vectors, k, params, with_codes, n_short)
+        n_short = self._n_short(self._scanned_index(), k, k_factor)
+        return self._estimated(as_float32(self._checked(x)), k, params, with_codes, n_short)

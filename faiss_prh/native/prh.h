@@ -86,9 +86,9 @@ struct PrhScan {
     std::int64_t beside_size;
     const float *norms, *products;
     const float* offset;             // what the transforms make of zero: for inner products
-    // By vectors: a faiss::DistanceComputer for each thread.
-    void* const* computers;
-    const std::uint8_t* vectors;     // what they look at, to be fetched in time
+    // By vectors, of vector_size bytes each.
+    const std::uint8_t* vectors;
+    void* const* computers;          // a faiss::DistanceComputer for each thread; null: the vectors are d floats
     std::int64_t vector_size;
 };
 

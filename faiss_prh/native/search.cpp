@@ -180,7 +180,7 @@ class Searcher {
     std::vector<Candidate>& k_best(Query query, std::int64_t k) {
         find_lists(query);
         if (scan_.centroids) {
-            if (!computer_) {
+            if (!scan_.vectors) {
                 best_.start(k);
                 estimate_all(query, [&] { return best_.threshold(); }, [&](const Candidate& one) { best_.add(one); });
                 return best_.sorted();
@@ -264,7 +264,7 @@ class Searcher {
         int block = kFirstBlock;
         const float deviation = std::sqrt(static_cast<float>(M_PI_2 - 1) / static_cast<float>(scan_.bits));
         // Before an exact distance, what is a little worse than the threshold may still be better.
-        const float sure = computer_ && scan_.is_isometric ? kSure * deviation : std::numeric_limits<float>::infinity();
+        const float sure = scan_.vectors && scan_.is_isometric ? kSure * deviation : std::numeric_limits<float>::infinity();
         const CodeQuery codes{code_.data(), n_bytes_, scan_.code_size};
         for_each_list(query, [&](std::int64_t number, const List& list) {
             const float* const centroid = scan_.centroids + number * scan_.bits;
@@ -336,17 +336,17 @@ class Searcher {
 
     std::vector<Candidate>& ranked(const Query& query, std::int64_t k) {
         best_.start(k);
-        if (!computer_ && !scan_.beside) {
+        if (!scan_.vectors && !scan_.beside) {
             for (const Candidate& one : shortlist_) best_.add(one);
             return best_.sorted();
         }
-        const bool may_stop = computer_ && scan_.centroids && scan_.is_isometric;
+        const bool may_stop = scan_.vectors && scan_.centroids && scan_.is_isometric;
         if (may_stop)
             std::sort(shortlist_.begin(), shortlist_.end(),
                       [](const Candidate& a, const Candidate& b) { return a.at_best() < b.at_best(); });
         rows_.resize(shortlist_.size());
         for (std::size_t s = 0; s < rows_.size(); s++) rows_[s] = row_of(scan_, shortlist_[s].place);
-        if (computer_)
+        if (scan_.vectors)
             rank_by_vectors(query, may_stop);
         else
             rank_by_bytes(query);
@@ -358,13 +358,13 @@ class Searcher {
 
     // In the order of what they may be at best, until none that is left can be among the k best.
     void rank_by_vectors(const Query& query, bool may_stop) {
-        computer_->set_query(query.x);
+        if (computer_) computer_->set_query(query.x);
         for (std::size_t s = 0; s < shortlist_.size(); s++) {
             if (s + kAhead < rows_.size()) prefetch(rows_[s + kAhead]);
             Candidate& one = shortlist_[s];
             if (may_stop && one.at_best() >= best_.threshold()) break;
             if (!is_there(rows_[s])) continue;
-            one.distance = exact(rows_[s]);
+            one.distance = exact(query, rows_[s]);
             if (one.distance < best_.threshold()) best_.add(one);
         }
     }
@@ -374,9 +374,11 @@ class Searcher {
         for (std::int64_t at = 0; at < size; at += 64) __builtin_prefetch(scan_.vectors + row * scan_.vector_size + at);
     }
 
-    float exact(std::int64_t row) const {
-        const float distance = (*computer_)(row);
-        return scan_.is_product ? -distance : distance;
+    float exact(const Query& query, std::int64_t row) const {
+        if (computer_) return scan_.is_product ? -(*computer_)(row) : (*computer_)(row);
+        const auto* const vector = reinterpret_cast<const float*>(scan_.vectors + row * scan_.vector_size);
+        return scan_.is_product ? -kernel_.dot(scan_.d, query.x, vector)
+                                : kernel_.square_distance(scan_.d, query.x, vector);
     }
 
     void rank_by_bytes(const Query& query) {
@@ -404,7 +406,7 @@ class Searcher {
     const PrhScan& scan_;
     const ScanKernel& kernel_;
     const std::int64_t n_probes_;
-    faiss::DistanceComputer* const computer_;   // null: there are no vectors to rank by
+    faiss::DistanceComputer* const computer_;   // null: vectors are floats as they are, if there are any
     const std::int64_t n_bytes_;
     std::vector<float> r_;   // the query, or its residual, with zeros for the last bits
     std::vector<std::uint8_t> code_;
@@ -421,7 +423,7 @@ class Searcher {
 // What the transform makes of some queries, in a buffer of its own; without its offset for inner products with residuals.
 class Transformed {
   public:
-    explicit Transformed(const PrhScan& scan) : scan_(scan), z_(kChunk * scan.bits) {}
+    Transformed(const PrhScan& scan, std::int64_t n) : scan_(scan), z_(std::min(n, kChunk) * scan.bits) {}
 
     // Gives the first that is not finite or too large, or -1.
     std::int64_t operator()(std::int64_t n, const float* x, const float* z) {
@@ -466,7 +468,7 @@ void for_each_query(const PrhScan& scan, PrhQueries& queries, const Work& work) 
         void* const computer = scan.computers ? scan.computers[n_searchers++] : nullptr;
         const auto searcher =
             std::make_shared<Searcher>(scan, queries.n_probes, static_cast<faiss::DistanceComputer*>(computer));
-        const auto transformed = std::make_shared<Transformed>(scan);
+        const auto transformed = std::make_shared<Transformed>(scan, has_z ? queries.n : 0);
         return [&, searcher, transformed](std::int64_t begin, std::int64_t end) {
             for (std::int64_t first = begin; first < end; first += kChunk)
                 search_some(*searcher, *transformed, first, std::min(end, first + kChunk));
