@@ -34,6 +34,31 @@ inline std::uint64_t load_tail(const std::uint8_t* code, std::int64_t n_bytes) {
     return word;
 }
 
+#ifdef __AVX2__
+// The bits in which two runs of n bytes differ, n a multiple of 32: counted for each half of a byte from a table.
+inline int popcount_of_difference(const std::uint8_t* a, const std::uint8_t* b, std::int64_t n) {
+    const __m256i low = _mm256_set1_epi8(15), table = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4));
+    __m256i total = _mm256_setzero_si256();
+    for (std::int64_t i = 0; i < n; i += 32) {
+        const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(a + i)),
+                      y = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b + i)), v = _mm256_xor_si256(x, y);
+        const __m256i counts =
+            _mm256_add_epi8(_mm256_shuffle_epi8(table, _mm256_and_si256(v, low)),
+                            _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(v, 4), low)));
+        total = _mm256_add_epi64(total, _mm256_sad_epu8(counts, _mm256_setzero_si256()));
+    }
+    const __m128i half = _mm_add_epi64(_mm256_castsi256_si128(total), _mm256_extracti128_si256(total, 1));
+    return static_cast<int>(_mm_cvtsi128_si64(half) + _mm_extract_epi64(half, 1));
+}
+constexpr std::int64_t kRun = 32;
+#else
+inline int popcount_of_difference(const std::uint8_t*, const std::uint8_t*, std::int64_t) {
+    return 0;
+}
+constexpr std::int64_t kRun = std::int64_t{1} << 62;   // no level for runs: all is done word by word
+#endif
+
 // How far ahead codes are fetched: lists are too short for the processor to see by itself that they are read in order.
 constexpr std::int64_t kAhead = 1024;
 
@@ -43,16 +68,19 @@ template <int W, bool kTail>
 void hamming(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t* __restrict distances,
              std::int32_t* __restrict norms) {
     const std::int64_t n_bytes = query.n_bytes, stride = query.stride, n_words = W ? W : n_bytes / 8;
+    const std::int64_t in_runs = n_bytes / kRun * kRun;
     const std::uint8_t* const code = query.code;
     std::uint64_t words[W ? W : 1], tail = 0;
     for (int w = 0; w < W; w++) words[w] = load_word(code + 8 * w);
     if (kTail) tail = load_tail(code, n_bytes);
     const auto distance_to = [&](const std::uint8_t* other) {
         int distance = kTail ? popcount(load_tail(other, n_bytes) ^ tail) : 0;
-        for (std::int64_t w = 0; w < n_words; w++)
+        if (!W) distance += popcount_of_difference(other, code, in_runs);
+        for (std::int64_t w = W ? 0 : in_runs / 8; w < n_words; w++)
             distance += popcount(load_word(other + 8 * w) ^ (W ? words[w] : load_word(code + 8 * w)));
         return distance;
     };
+#pragma GCC unroll 4
     for (int c = 0; c < n; c++, codes += stride) {
         __builtin_prefetch(codes + kAhead);
         distances[c] = distance_to(codes);
@@ -109,6 +137,39 @@ int near(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t 
     return count;
 }
 
+inline float sum_of_lanes(VectorTypes<4>::Float v) {
+    return (v[0] + v[2]) + (v[1] + v[3]);
+}
+
+#ifdef __AVX2__
+inline float sum_of_lanes(VectorTypes<8>::Float v) {
+    return sum_of_lanes(VectorTypes<4>::Float(_mm256_castps256_ps128(v) + _mm256_extractf128_ps(v, 1)));
+}
+#endif
+
+#ifdef __AVX2__
+float signed_sum(const std::uint8_t* code, std::int64_t n_bytes, const float* r, float sum) {
+    // A masked load looks at the highest bit of each lane: shifted so far, that is one of the code.
+    const __m256i to_highest = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
+    constexpr int kChains = 4;   // of additions, which would wait for each other
+    __m256 sums[kChains] = {};
+    std::int64_t byte = 0;
+    for (; byte + kChains <= n_bytes; byte += kChains) {
+        std::int32_t word;
+        __builtin_memcpy(&word, code + byte, sizeof word);
+        for (int chain = 0; chain < kChains; chain++) {
+            const __m256i shifts = _mm256_sub_epi32(to_highest, _mm256_set1_epi32(8 * chain));
+            const __m256i mask = _mm256_sllv_epi32(_mm256_set1_epi32(word), shifts);
+            sums[chain] += _mm256_maskload_ps(r + 8 * (byte + chain), mask);
+        }
+    }
+    for (; byte < n_bytes; byte++) {
+        const __m256i mask = _mm256_sllv_epi32(_mm256_set1_epi32(code[byte]), to_highest);
+        sums[0] += _mm256_maskload_ps(r + 8 * byte, mask);
+    }
+    return 2 * sum_of_lanes(VectorTypes<8>::Float((sums[0] + sums[1]) + (sums[2] + sums[3]))) - sum;
+}
+#else
 struct BitMasks {
     std::uint32_t of[256][8];   // for each byte, all ones where the bit is set
 };
@@ -121,16 +182,6 @@ constexpr BitMasks make_bit_masks() {
 }
 
 alignas(64) constexpr BitMasks kBitMasks = make_bit_masks();
-
-inline float sum_of_lanes(VectorTypes<4>::Float v) {
-    return (v[0] + v[2]) + (v[1] + v[3]);
-}
-
-#ifdef __AVX2__
-inline float sum_of_lanes(VectorTypes<8>::Float v) {
-    return sum_of_lanes(VectorTypes<4>::Float(_mm256_castps256_ps128(v) + _mm256_extractf128_ps(v, 1)));
-}
-#endif
 
 float signed_sum(const std::uint8_t* code, std::int64_t n_bytes, const float* r, float sum) {
     constexpr int kParts = 8 / PRH_LANES;
@@ -153,6 +204,7 @@ float signed_sum(const std::uint8_t* code, std::int64_t n_bytes, const float* r,
         all += (sums[0][part] + sums[1][part]) + (sums[2][part] + sums[3][part]);
     return 2 * sum_of_lanes(all) - sum;
 }
+#endif
 
 int promising(const CodeQuery& query, const Estimate& estimate, const std::uint8_t* codes, int n, float threshold,
               float* estimates, std::uint8_t* positions) {

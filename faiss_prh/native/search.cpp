@@ -22,6 +22,8 @@ constexpr std::int64_t kChunk = 16;   // queries that a thread takes at a time
 constexpr int kFirstBlock = 32;        // codes at first, while there is no threshold yet
 constexpr std::size_t kAhead = 8;   // vectors that are fetched before they are needed
 constexpr int kPrefetchedBytes = 512;
+constexpr std::int64_t kPrefetchedList = 2048;   // bytes of the next list
+constexpr std::int64_t kLine = 64;
 constexpr float kLargest = std::numeric_limits<float>::max();
 
 // How many standard deviations of the estimate's error a vector may be better than its estimate.
@@ -318,14 +320,27 @@ class Searcher {
     template <class Work>
     void for_each_list(const Query& query, const Work& work) {
         std::int64_t n_scanned = 0;
+        Probe next = probe(query, 0);
         for (std::int64_t p = 0; p < n_probes_; p++) {
-            const std::int64_t number = scan_.lists ? query.probes[p] : 0;
-            if (number < 0 || number >= scan_.n_lists) continue;   // the quantizer found no more
-            const List list = list_of(scan_, number);
-            if (list.n) work(number, list);
-            n_scanned += list.n;
+            const Probe now = next;
+            next = probe(query, p + 1);
+            for (std::int64_t at = 0; at < std::min(next.list.n * scan_.code_size, kPrefetchedList); at += kLine)
+                __builtin_prefetch(next.list.codes + at);
+            if (now.list.n) work(now.number, now.list);
+            n_scanned += now.list.n;
             if (scan_.max_codes && n_scanned >= scan_.max_codes) break;
         }
+    }
+
+    struct Probe {
+        std::int64_t number;
+        List list;   // empty where the quantizer found no more
+    };
+
+    Probe probe(const Query& query, std::int64_t p) const {
+        const std::int64_t number = p >= n_probes_ ? -1 : scan_.lists ? query.probes[p] : 0;
+        if (number < 0 || number >= scan_.n_lists) return {-1, {nullptr, nullptr, 0}};
+        return {number, list_of(scan_, number)};
     }
 
     bool is_allowed(const List& list, std::int64_t at) const {
@@ -371,7 +386,7 @@ class Searcher {
 
     void prefetch(std::int64_t row) const {
         const std::int64_t size = std::min<std::int64_t>(scan_.vector_size, kPrefetchedBytes);
-        for (std::int64_t at = 0; at < size; at += 64) __builtin_prefetch(scan_.vectors + row * scan_.vector_size + at);
+        for (std::int64_t at = 0; at < size; at += kLine) __builtin_prefetch(scan_.vectors + row * scan_.vector_size + at);
     }
 
     float exact(const Query& query, std::int64_t row) const {
