@@ -2,9 +2,10 @@
 
 from .index.asymmetric import IndexBinaryAsymmetric
 from .index.factory import index_factory
+from .index.parameters import SearchParametersIVFSigns
 from .index.pretransform import IndexBinaryPreTransform
 from .index.refine import IndexBinaryRefine
-from .index.signs import IndexIVFSigns, SearchParametersIVFSigns
+from .index.signs import IndexIVFSigns
 from .index.signs_refine import IndexIVFSignsRefine
 from .learning.parameters import Parameters
 from .patch import install, uninstall

@@ -8,8 +8,16 @@ from typing import Any
 
 import faiss
 
+from .._common.numbers import as_float
 from .binary_ops import selector_of_rows, without_id_map
 
+MARGIN = 0.1
+"""
+What is added, as a share of the product of two norms, to the estimates that choose which codes are looked at closely.
+
+At half of it, recall is up to .005 less; at twice, nothing is gained. The figures are in docs/performance.md.
+"""
+LARGEST_MARGIN = 1e9
 _FOLLOWED = {
     faiss.SearchParameters: ("sel",),
     faiss.SearchParametersIVF: ("sel", "nprobe", "max_codes", "quantizer_params"),
@@ -24,6 +32,29 @@ _TAKEN: dict[type, tuple[type, ...]] = {
     faiss.IndexBinaryMultiHash: (),
 }
 """What parameters each kind of index takes; any other kind takes plain ones."""
+
+
+class SearchParametersIVFSigns(faiss.SearchParametersIVF):  # type: ignore[misc]
+    """
+    Search parameters of an `IndexIVFSigns`: those of an IVF, and a margin.
+
+    Parameters
+    ----------
+    margin : float, optional
+        By default, that of the index.
+    **fields
+        nprobe, sel, max_codes and quantizer_params.
+
+    Examples
+    --------
+    >>> from faiss_prh import SearchParametersIVFSigns
+    >>> SearchParametersIVFSigns(margin=0.2, nprobe=16).nprobe
+    16
+    """
+
+    def __init__(self, *, margin: float | None = None, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.margin = None if margin is None else as_margin(margin)
 
 
 def of_binary_index(params: Any) -> Any:
@@ -71,12 +102,8 @@ def inner_params(params: Any, name: str) -> Any:
     raise TypeError(f"Faiss {faiss.__version__} does not say what was assigned to {name}: write {kind}({name}=…)")
 
 
-def checked(index: Any, params: Any, also: type | None = None) -> Any:
-    """
-    Return parameters, or raise an error if an index does not follow all that they say.
-
-    `also` is a class derived from SearchParametersIVF, of which it follows the rest as well.
-    """
+def checked(index: Any, params: Any, follows_margin: bool = False) -> Any:
+    """Return parameters, or raise an error if an index does not follow all that they say."""
     if params is None:
         return None
     if not isinstance(params, faiss.SearchParameters):
@@ -88,7 +115,7 @@ def checked(index: Any, params: Any, also: type | None = None) -> Any:
         return params
     kind: Any = type(params)
     taken = _TAKEN.get(type(rows_index), (faiss.SearchParameters,))
-    if kind is also:
+    if kind is SearchParametersIVFSigns and follows_margin:
         kind = faiss.SearchParametersIVF
     if kind not in taken:
         names = " or ".join(one.__name__ for one in taken) or "none"
@@ -120,3 +147,8 @@ def _not_followed(kind: Any) -> dict[str, Any]:
     """Return the fields of parameters that no binary index reads, with their defaults."""
     fields = [name for name, member in inspect.getmembers(kind) if isinstance(member, property)]
     return {name: getattr(kind(), name) for name in fields if name not in (*_FOLLOWED[kind], "thisown")}
+
+
+def as_margin(value: Any) -> float:
+    """Return a margin, or raise an error."""
+    return as_float(value, "margin", 0, LARGEST_MARGIN)

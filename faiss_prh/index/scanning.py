@@ -69,7 +69,7 @@ class Scanned:
             scan.selector = int(params.sel.this)
             scan.keep(params)
             if self.id_map is not None:
-                scan.ids = int(self.id_map.id_map.data() or 0)
+                scan.ids, scan.n_ids = int(self.id_map.id_map.data() or 0), self.id_map.id_map.size()
         return scan
 
     def set_lists(self, scan: Scan, params: Any) -> tuple[int, Any]:

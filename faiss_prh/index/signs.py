@@ -17,47 +17,18 @@ from .._common.locks import ForkSafeLock
 from .._common.numbers import as_float, as_int, bytes_of
 from .._common.types import Codes, Floats, Ids, Vectors
 from . import binary_ops, binary_search, chain, parameters, scanning
+from .parameters import MARGIN, as_margin
 from .pretransform import IndexBinaryPreTransform
 from .reranking import nothing_found
 from .residuals import ResidualScale, centroids_of, list_bytes, train_quantizer, with_lists, without_lists
 from .training import WayBack, way_back
 
-MARGIN = 0.1
-"""
-What is added, as a share of the product of two norms, to the estimates that choose which codes are looked at closely.
-
-At half of it, recall is up to .005 less; at twice, nothing is gained. The figures are in docs/performance.md.
-"""
-LARGEST_MARGIN = 1e9
 _FEW = 20
 """Up to so many queries, native code looks for the lists as fast as Faiss, which then uses no matrix product either."""
 _SCALE_SAMPLE = 10_000
 """The most training vectors that the scale of residuals is learned from."""
 _POINTS_OF_A_LIST = 256
 """The most training vectors for each list that Faiss's k-means looks at."""
-
-
-class SearchParametersIVFSigns(faiss.SearchParametersIVF):  # type: ignore[misc]
-    """
-    Search parameters of an `IndexIVFSigns`: those of an IVF, and a margin.
-
-    Parameters
-    ----------
-    margin : float, optional
-        By default, that of the index.
-    **fields
-        nprobe, sel, max_codes and quantizer_params.
-
-    Examples
-    --------
-    >>> from faiss_prh import SearchParametersIVFSigns
-    >>> SearchParametersIVFSigns(margin=0.2, nprobe=16).nprobe
-    16
-    """
-
-    def __init__(self, *, margin: float | None = None, **fields: Any) -> None:
-        super().__init__(**fields)
-        self.margin = None if margin is None else _as_margin(margin)
 
 
 class IndexIVFSigns(IndexBinaryPreTransform):
@@ -158,7 +129,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
 
     @margin.setter
     def margin(self, value: float) -> None:
-        self._margin = _as_margin(value)
+        self._margin = as_margin(value)
 
     @property
     def is_trained(self) -> bool:
@@ -310,7 +281,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
     def _what_to_scan(self, vectors: Floats, params: Any) -> tuple[_scan.Scan, _scan.Batch]:
         """Return what to scan, and the queries."""
         scanned = self._scanned_index()
-        params = parameters.checked(scanned.rows_index, params, SearchParametersIVFSigns)
+        params = parameters.checked(scanned.rows_index, params, follows_margin=True)
         margin = getattr(params, "margin", None)
         scan = scanned.scan(params)
         nprobe, quantizer_params = scanned.set_lists(scan, params)
@@ -354,7 +325,3 @@ def _way_back_of_quantizer(quantizer: Any) -> WayBack:
         quantizer.is_trained = was_trained
 
     return go_back
-
-
-def _as_margin(value: Any) -> float:
-    return as_float(value, "margin", 0, LARGEST_MARGIN)

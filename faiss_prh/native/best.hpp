@@ -1,0 +1,124 @@
+// The best of many candidates: a few in order, many in no order, or the nearest codes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace prh {
+
+struct Candidate {
+    float distance;   // or Hamming distance, or estimate
+    float slack;      // how much better than its estimate it may be
+    std::int64_t place;
+    const std::uint8_t* code;
+
+    float at_best() const { return distance - slack; }
+};
+
+inline bool is_better(const Candidate& a, const Candidate& b) {
+    return a.distance < b.distance || (a.distance == b.distance && a.place < b.place);
+}
+
+// The k best of what it is given: the worst of them is on top.
+class Best {
+  public:
+    void start(std::int64_t k) {
+        k_ = static_cast<std::size_t>(k);
+        found_.clear();
+    }
+    // Only what is below can still get in.
+    float threshold() const {
+        return found_.size() < k_ ? std::numeric_limits<float>::infinity() : found_.front().distance;
+    }
+    void add(const Candidate& one) {
+        if (found_.size() == k_) {
+            std::pop_heap(found_.begin(), found_.end(), is_better);
+            found_.back() = one;
+        } else {
+            found_.push_back(one);
+        }
+        std::push_heap(found_.begin(), found_.end(), is_better);
+    }
+    std::vector<Candidate>& sorted() {
+        std::sort_heap(found_.begin(), found_.end(), is_better);
+        return found_;
+    }
+
+  private:
+    std::size_t k_ = 0;
+    std::vector<Candidate> found_;
+};
+
+// The same for a large k, in no order: room for 2k is emptied now and then, which takes less time than a heap, and the
+// threshold falls only then.
+class Shortlist {
+  public:
+    void start(std::int64_t k) {
+        k_ = static_cast<std::size_t>(k);
+        threshold_ = std::numeric_limits<float>::infinity();
+        found_.clear();
+    }
+    float threshold() const { return threshold_; }
+    void add(const Candidate& one) {
+        found_.push_back(one);
+        if (found_.size() >= 2 * k_) drop();
+    }
+    std::vector<Candidate>& all() {
+        if (found_.size() > k_) drop();
+        return found_;
+    }
+
+  private:
+    void drop() {
+        const auto last = found_.begin() + static_cast<std::ptrdiff_t>(k_) - 1;
+        std::nth_element(found_.begin(), last, found_.end(), is_better);
+        threshold_ = last->distance;
+        found_.resize(k_);
+    }
+    std::size_t k_ = 0;
+    float threshold_ = 0;
+    std::vector<Candidate> found_;
+};
+
+// The k codes of least Hamming distance, of equal ones the first: by counting instead of a heap.
+class Nearest {
+  public:
+    void start(std::int64_t k, std::int64_t bits) {
+        k_ = k;
+        n_ = 0;
+        worst_ = static_cast<std::int32_t>(bits) + 1;
+        counts_.assign(bits + 2, 0);
+        found_.clear();
+    }
+    std::int32_t threshold() const { return worst_; }
+    void add(std::int32_t distance, const Candidate& one) {
+        found_.push_back(one);
+        found_.back().distance = static_cast<float>(distance);
+        counts_[distance]++;
+        if (++n_ > k_) {
+            counts_[worst_]--;
+            n_--;
+        }
+        if (n_ == k_)
+            while (counts_[worst_] == 0) worst_--;
+    }
+    // In no order: what is added afterwards must come after start().
+    std::vector<Candidate>& all() {
+        std::int64_t left = n_ < k_ ? 0 : counts_[worst_];
+        const auto is_dropped = [&](const Candidate& one) {
+            return one.distance > worst_ || (one.distance == worst_ && left-- <= 0);
+        };
+        if (n_ >= k_) found_.erase(std::remove_if(found_.begin(), found_.end(), is_dropped), found_.end());
+        return found_;
+    }
+
+  private:
+    std::int64_t k_ = 0, n_ = 0;
+    std::int32_t worst_ = 0;   // the largest distance among the k; before there are k, beyond all
+    std::vector<std::int64_t> counts_;
+    std::vector<Candidate> found_;
+};
+
+}  // namespace prh
