@@ -52,8 +52,14 @@ class ReRanked(IndexBinaryPreTransform):
         self._check_fit(beside)
         if self.index.ntotal or beside.ntotal:
             raise ValueError("re-ranking begins with empty indexes")
-        self._keyed_index, self._beside = self.index, beside
+        self._go_on(self.index, beside, k_factor)
+
+    def _go_on(self, keyed: Any, beside: Any, k_factor: float) -> None:
+        """Go on with parts that have the same rows."""
+        self._check_fit(beside)
+        self._keyed_index, self._beside = keyed, beside
         self.k_factor = k_factor
+        self.check_rows()
 
     @classmethod
     def _restored(cls, chain: Any, keyed: Any, beside: Any, k_factor: float, has_own_id_map: bool) -> Any:
@@ -63,12 +69,9 @@ class ReRanked(IndexBinaryPreTransform):
             raise ValueError("an index that keeps rows must be behind an IDMap")
         self = cls.__new__(cls)
         IndexBinaryPreTransform.__init__(self, chain, rows_index if has_own_id_map else keyed)
-        self._check_fit(beside)
         if has_own_id_map:
             rows_index.owner = keyed  # which deletes it in the end
-        self._keyed_index, self._beside = keyed, beside
-        self.k_factor = k_factor
-        self.check_rows()
+        self._go_on(keyed, beside, k_factor)
         return self
 
     def check_rows(self) -> None:
