@@ -166,6 +166,15 @@ def test_adding_nothing_changes_nothing(description):
     assert index.ntotal == 300
 
 
+@pytest.mark.parametrize("description", ["PRH,BIVF4,RFlat", "PRH,IVF4,Signs,RFlat"])
+def test_no_ids_for_no_vectors_change_nothing(description):
+    index = index_factory(D, description)
+    index.train(X)
+    before = serialize_index(index)
+    index.add_with_ids(X[:0], [])
+    assert serialize_index(index) == before
+
+
 @pytest.mark.parametrize("description", KINDS)
 def test_an_add_without_memory_changes_nothing(description, monkeypatch, thread_count):
     """Where the binary index, which comes last, has no room."""

@@ -133,6 +133,8 @@ class ReRanked(IndexBinaryPreTransform):
         vectors = self._checked(x)
         new_ids = None if ids is None else as_new_ids(ids, len(vectors))
         codes, extra = self._encoded(vectors)
+        if not len(vectors):  # nor is there a reason to keep ids apart from rows
+            return
         with self._lock:
             before = self._beside.ntotal
             keyed = self._keyed if new_ids is None else self._keyed_by_ids()
