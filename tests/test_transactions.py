@@ -16,6 +16,7 @@ import faiss_prh
 from faiss_prh import (
     IndexBinaryPreTransform,
     IndexBinaryRefine,
+    IndexIVFSigns,
     PRHTransform,
     clone_index,
     deserialize_index,
@@ -150,6 +151,29 @@ def test_what_was_trained_before_stays():
     with pytest.raises(RuntimeError):
         index.train(FEW)
     np.testing.assert_array_equal(centroids.reconstruct_n(0, centroids.ntotal), prh.encode(X[:3]))
+
+
+def test_a_quantizer_with_some_centroids_stays():
+    """Faiss's training would add to them."""
+    quantizer = faiss.IndexFlatL2(D)
+    quantizer.add(X[:3])
+    index = IndexIVFSigns(PRHTransform(D), quantizer, 8)
+    with pytest.raises(ValueError, match="3 centroids for 8 lists"):
+        index.train(X)
+    assert quantizer.ntotal == 3
+    assert not index.chain[0].is_trained
+    quantizer.add(X[3:8])
+    index.train(X)
+    np.testing.assert_array_equal(quantizer.reconstruct_n(0, 8), X[:8])
+
+
+def test_a_graph_of_centroids_is_drawn_anew_after_a_failure():
+    failed, new = (index_factory(D, "PRH(1),IVF32_HNSW2,Signs,Refine(PQ4np)") for _ in range(2))
+    with pytest.raises(RuntimeError):
+        failed.train(X[:200])  # enough for the lists, but not for the store
+    failed.train(X)
+    new.train(X)
+    assert as_bytes(failed) == as_bytes(new)
 
 
 def test_a_failed_training_of_shards():
