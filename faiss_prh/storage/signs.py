@@ -20,11 +20,11 @@ from .graphs import Graph, give_search_fields, search_fields
 from .limits import Flaw, check_probes
 from .lists import Lists, check_centroids, list_sizes, write_lists
 from .records import Fields, RecordReader, RecordWriter
-from .stores import FLAT, STORES, write_store
+from .stores import STORES, write_store
 from .transforms import read_chain
 
 SIGNS = ("IndexIVFSigns", "IndexIVFSignsRefine")
-_QUANTIZERS = (*FLAT, "IndexHNSWFlat", "faiss.Index")
+_QUANTIZERS = (*STORES, "IndexHNSWFlat")
 
 
 def write_signs(out: RecordWriter, index: IndexIVFSigns) -> None:

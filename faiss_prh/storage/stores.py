@@ -12,8 +12,8 @@ from .._common.types import Floats
 from .limits import Flaw
 from .records import Fields, RecordReader, RecordWriter
 
-FLAT = ("IndexFlat", "IndexFlatL2", "IndexFlatIP")
-STORES = (*FLAT, "IndexScalarQuantizer", "faiss.Index")
+_FLAT = ("IndexFlat", "IndexFlatL2", "IndexFlatIP")
+STORES = (*_FLAT, "IndexScalarQuantizer", "faiss.Index")
 
 _RANGES: dict[int, Callable[[int], int]] = {
     getattr(faiss.ScalarQuantizer, f"QT_{name}"): ranges
@@ -36,7 +36,7 @@ _RANGES: dict[int, Callable[[int], int]] = {
 def write_store(out: RecordWriter, store: Any) -> None:
     """Write the record of a store; as Faiss's own bytes if it is of another kind."""
     kind = type(store).__name__
-    if kind in FLAT:
+    if kind in _FLAT:
         _write_flat(out, kind, store)
     elif kind == "IndexScalarQuantizer" and store.sq.qtype in _RANGES:
         _write_scalar_quantizer(out, store)
@@ -111,6 +111,6 @@ def _metric(store: Any) -> dict[str, Any]:
 
 
 STORE_READERS: dict[str, Callable[[RecordReader, str, Fields], Any]] = {
-    **dict.fromkeys(FLAT, _read_flat),
+    **dict.fromkeys(_FLAT, _read_flat),
     "IndexScalarQuantizer": _read_scalar_quantizer,
 }
