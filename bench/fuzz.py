@@ -20,7 +20,14 @@ import faiss
 import numpy as np
 
 from bench.mutation import Mutator
-from faiss_prh import IndexBinaryPreTransform, PRHTransform, deserialize_index, index_factory
+from faiss_prh import (
+    IndexBinaryPreTransform,
+    IndexIVFSigns,
+    PRHTransform,
+    SearchParametersIVFSigns,
+    deserialize_index,
+    index_factory,
+)
 
 BATCH = 1000
 """Inputs of a child process: what Faiss's readers leak when they refuse a file is gone with it."""
@@ -58,6 +65,8 @@ def use_index_file(data: bytes) -> None:
         ]
         if isinstance(index, IndexBinaryPreTransform):
             acts[1:1] = [lambda: index.reconstruct_codes(0, 2), lambda: index.search_and_reconstruct(given, 3)]
+    if isinstance(index, IndexIVFSigns):
+        acts.insert(1, lambda: index.search(given, 3, params=SearchParametersIVFSigns(nprobe=index.nlist, margin=1e9)))
     for act in acts:
         # An index may be untrained, or not able to; and numbers that are far too large are its owner's affair.
         with contextlib.suppress(RuntimeError, ValueError, NotImplementedError), np.errstate(all="ignore"):

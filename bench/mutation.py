@@ -25,13 +25,19 @@ DESCRIPTIONS = (
     "IDMap,PCAW8,PRH(1),BHNSW8,RAsym", "IDMap,PRH(1),BIVF4", "Pad16,PRH8,BIVF2,Refine(SQ4)",
     "OPQ4_8,PRH,BHNSW4,Refine(SQfp16)", "IDMap2,PRH(1),BHash2x4,RFlat", "PRH20,BIVF3,RAsym", "BHNSW2",
     "IDMap,BIVF4_HNSW4", "PRH(1),LSH", "IDMap2,PRH(1),IVF4,Flat,RFlat", "ITQ8,BHash6",
+    "PRH(1),IVF4,Signs", "PCA9,PRH(1),IVF4_HNSW4,Signs", "PRH8,IVF4,Signs,RFlat",
+    "IDMap,PRH20,IVF3_HNSW2,Signs,Refine(SQ8)", "RR16,IVF2,Signs,RFlat",
 )  # fmt: skip
-PRODUCTS = ("PRH(1),BFlat,RAsym", "IDMap2,L2norm,PRH8,BIVF4,RAsym", "PRH(1),BFlat,RFlat")
+PRODUCTS = (
+    "PRH(1),BFlat,RAsym", "IDMap2,L2norm,PRH8,BIVF4,RAsym", "PRH(1),BFlat,RFlat", "PRH(1),IVF4,Signs",
+    "IDMap,RR16,IVF2_HNSW4,Signs,RFlat",
+)  # fmt: skip
 """Of indexes that rank by inner products."""
 OTHER_WORDS = (
     "PRH", "PRH64", "PRH(1,2,0.5)", "BFlat", "BIVF", "BIVF1M", "_HNSW", "BHNSW32", "BHash8", "BHash4x8", "RFlat",
-    "RAsym", "Refine(", ")", "(", ",", "IDMap", "IDMap2", "Flat", "IVF16", "PQ4", "SQ4", "LSH", "PCA", "PCAWR4", "ITQ4",
-    "OPQ2", "Pad20", "HR", "NSG", "RaBitQ", "x", "fs", "k", "M", ".", "-1", "e9", "\0", "é", "٣", "\udc80",
+    "RAsym", "Signs", "Refine(", ")", "(", ",", "IDMap", "IDMap2", "Flat", "IVF16", "PQ4", "SQ4", "LSH", "PCA",
+    "PCAWR4", "ITQ4", "OPQ2", "Pad20", "HR", "NSG", "RaBitQ", "x", "fs", "k", "M", ".", "-1", "e9", "\0", "é", "٣",
+    "\udc80",
 )  # fmt: skip
 WHOLE_NUMBERS = (
     0, 1, 2, 3, 7, 8, 15, 16, 100, 255, 256, 4096, 65535, 65536, 1 << 20, 1 << 24, (1 << 31) - 1, 1 << 31,

@@ -110,6 +110,10 @@ class Soak:
         choose = self.random.choice
         d = choose(list(self.pools))
         transforms = choose(("PRH", "PRH8", f"PRH{d}", "PRH40", "PRH(3,1)", "PRH(2,2,0.5)", "L2norm,PRH(2)"))
+        if self.random.random() < 0.4:
+            lists = choose(("IVF1", "IVF4", "IVF7"))
+            description = f"{transforms},{lists},Signs" + choose(("", ",RFlat"))
+            return Modelled(description, self.pools[d], choose((faiss.METRIC_L2, faiss.METRIC_INNER_PRODUCT)))
         binary = choose(("BFlat", "BIVF1", "BIVF4", "BIVF7"))
         description = choose(("", "IDMap,", "IDMap2,")) + f"{transforms},{binary}" + choose(("", ",RFlat", ",RAsym"))
         return Modelled(description, self.pools[d])

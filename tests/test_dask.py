@@ -125,8 +125,9 @@ def test_a_worker_killed_while_it_encodes(client, x, tmp_path):
 
 @pytest.mark.parametrize(
     "description",
-    ["PRH(5),BFlat", "PRH16(4),BFlat", "IDMap2,PRH(5),BFlat", "PRH(5),BFlat,RFlat", "IDMap,PCA16,PRH(4),Flat"],
-)
+    ["PRH(5),BFlat", "PRH16(4),BFlat", "IDMap2,PRH(5),BFlat", "PRH(5),BFlat,RFlat", "IDMap,PCA16,PRH(4),Flat",
+     "PRH(5),IVF16,Signs", "PRH(5),IVF16_HNSW8,Signs", "PRH(5),IVF16,Signs,RFlat"],
+)  # fmt: skip
 def test_shards_find_what_one_index_finds(client, x, description, tmp_path):
     queries = vectors(20, seed=1)
     alone = index_factory(D, description)
@@ -138,8 +139,9 @@ def test_shards_find_what_one_index_finds(client, x, description, tmp_path):
     sharded = ShardedIndex.build(description, blocks(x), client=client)
     assert sharded.ntotal == 6000 and len(sharded._shards) == 2
     settings = {"k_factor": 1000.0} if "RFlat" in description else {}  # all, or shortlists differ
-    if settings:
-        alone.k_factor = 1000.0
+    settings |= {"margin": 1e9} if "Signs" in description else {}
+    for name, value in settings.items():
+        setattr(alone, name, value)
     for index in (sharded, saved_and_loaded(sharded, tmp_path, client)):
         assert_same_results(index.search(queries, 10, **settings), alone.search(queries, 10))
 
@@ -156,6 +158,26 @@ def test_settings_of_the_index_inside(client, x):
     assert all_lists.sum() < few.sum()
     assert np.array_equal(ivf.search(x[:50], 5)[0], few)  # the default again
     assert (ids[:, 0] == np.arange(50)).mean() > 0.5
+
+
+def test_settings_of_lists_of_signs(client, x):
+    index = ShardedIndex.build("PRH(5),IVF16,Signs", blocks(x), client=client)
+    few, _ = index.search(x[:50], 5, nprobe=1)
+    all_lists, ids = index.search(x[:50], 5, nprobe=16, margin=1e9)
+    assert all_lists.sum() < few.sum()
+    assert (all_lists <= index.search(x[:50], 5, nprobe=16, margin=0)[0]).all()
+    assert np.array_equal(index.search(x[:50], 5)[0], few)  # the default again
+    assert (ids == np.arange(50)[:, None]).any(axis=1).mean() > 0.9
+
+
+def test_lists_of_signs_rank_products_largest_first(client, x):
+    alone = index_factory(D, "PRH(5),IVF16,Signs", faiss.METRIC_INNER_PRODUCT)
+    alone.train(x)
+    alone.add(x)
+    index = ShardedIndex.build("PRH(5),IVF16,Signs", blocks(x), metric=faiss.METRIC_INNER_PRODUCT, client=client)
+    alone.margin = 1e9  # or thresholds, which are others in each shard, make a difference
+    (products, ids), (expected, expected_ids) = index.search(x[:20], 10, margin=1e9), alone.search(x[:20], 10)
+    assert_same_results((-products, ids), (-expected, expected_ids))
 
 
 def test_fewer_vectors_than_asked_for(client):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 
+import faiss
 import numpy as np
 import pytest
 
@@ -16,7 +17,8 @@ pytestmark = pytest.mark.slow
 D = 24
 X = np.random.default_rng(0).normal(size=(300, D)).astype(np.float32)
 KINDS = ["PRH,BFlat", "PRH,BIVF4", "PRH,BHNSW8", "IDMap2,PRH,BFlat", "PRH,BFlat,RFlat", "PRH,BIVF4,RFlat",
-         "IDMap,PRH,BIVF4,RAsym", "PRH,BFlat,RAsym", "PCA16,PRH,BFlat"]  # fmt: skip
+         "IDMap,PRH,BIVF4,RAsym", "PRH,BFlat,RAsym", "PCA16,PRH,BFlat", "PRH,IVF4,Signs",
+         "PRH,IVF4_HNSW8,Signs,RFlat", "IDMap,PRH,IVF4,Signs,RFlat"]  # fmt: skip
 
 
 def run(program, *arguments, **environment):
@@ -149,7 +151,7 @@ def test_a_failed_add_changes_nothing(description, monkeypatch, thread_count):
     with pytest.raises(ValueError, match="24 columns"):
         add(index, description, X[:, 1:])
     assert serialize_index(index) == before
-    if "BIVF" in description:  # which takes ids, and must not remember that it was asked to
+    if "IVF" in description:  # which takes ids, and must not remember that it was asked to
         with pytest.raises(ValueError, match="vector 299"):
             index.add_with_ids(spoiled, np.arange(300))
         assert serialize_index(index) == before
@@ -166,6 +168,15 @@ def test_adding_nothing_changes_nothing(description):
     assert index.ntotal == 300
 
 
+@pytest.mark.parametrize("description", ["PRH,BIVF4,RFlat", "PRH,IVF4,Signs,RFlat"])
+def test_no_ids_for_no_vectors_change_nothing(description):
+    index = index_factory(D, description)
+    index.train(X)
+    before = serialize_index(index)
+    index.add_with_ids(X[:0], [])
+    assert serialize_index(index) == before
+
+
 @pytest.mark.parametrize("description", KINDS)
 def test_an_add_without_memory_changes_nothing(description, monkeypatch, thread_count):
     """Where the binary index, which comes last, has no room."""
@@ -179,6 +190,7 @@ def test_an_add_without_memory_changes_nothing(description, monkeypatch, thread_
     keyed = type(index._keyed)
     monkeypatch.setattr(keyed, "add", no_room)
     monkeypatch.setattr(keyed, "add_with_ids", no_room)
+    monkeypatch.setattr(faiss.IndexBinaryIVF, "add_core", no_room)
     with pytest.raises(MemoryError):
         add(index, description, X)
     monkeypatch.undo()
@@ -201,7 +213,7 @@ LIMITED = """
     [
         "PRH(2),BFlat", "PRH(2),BFlat,RFlat", "PRH(2),BIVF16", "PRH(2),BIVF16,RAsym", "IDMap,PRH(2),BFlat",
         "IDMap2,PRH(2),BFlat", "IDMap,PRH(2),BIVF16", "IDMap2,PRH(2),BIVF16", "IDMap,PRH(2),BFlat,RFlat",
-        "IDMap2,PRH(2),BIVF16,RAsym",
+        "IDMap2,PRH(2),BIVF16,RAsym", "PRH(2),IVF16,Signs", "IDMap,PRH(2),IVF16,Signs,RFlat",
     ],
 )  # fmt: skip
 def test_memory_that_runs_out_in_add(description):

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 from forgery import as_file, parts_of, place_of, read, with_array, with_fields
 
-from faiss_prh import IndexBinaryPreTransform, IndexBinaryRefine, PRHTransform, deserialize_index, index_factory
+from faiss_prh import (
+    IndexBinaryPreTransform,
+    IndexBinaryRefine,
+    IndexIVFSigns,
+    PRHTransform,
+    deserialize_index,
+    index_factory,
+)
+from faiss_prh.index.binary_ops import ids_in_list
+from faiss_prh.index.residuals import ResidualScale, centroids_of
 from faiss_prh.storage.limits import KINDS
 
 D = 16
@@ -67,6 +76,7 @@ def noting(what):
 EVERY_KIND = [
     "PCA8,PRH,BIVF4", "ITQ8,BHNSW4", "L2norm,OPQ2_8,RR8,BHash2x4", "IDMap,Pad24,PRH,BFlat,RFlat", "PRH,BIVF4_HNSW4",
     "IDMap2,PRH,BFlat,Refine(SQ8)", "PRH,BIVF4,RAsym", "ITQ8,BHash8", "IDMap,PRH,Flat,RFlat", "IDMap2,PRH,LSH",
+    "PRH,IVF4_HNSW4,Signs", "IDMap,PRH,IVF4,Signs,RFlat",
 ]  # fmt: skip
 BAD_VALUES = [None, "1", [1], {}, math.nan, math.inf, -(2**200), 2**200, 1e39]
 
@@ -105,7 +115,9 @@ def test_fields_of_transforms_without_a_factory_word(make):
 
 RANGES = 0
 """Where a scalar quantizer's arrays begin; the others' in their order."""
-LEVELS, NEIGHBOURS, ROOMS = 2, 3, 0
+LEVELS, NEIGHBOURS, ROOMS, VECTORS_OF_A_GRAPH = 2, 3, 0, 4
+CENTROIDS, SIZES, IDS = 0, 1, 2
+"""Those behind the record of a quantizer; codes follow, one array for each list, and then the ids of rows, if any."""
 
 
 CHANGED = [
@@ -175,6 +187,61 @@ CHANGED = [
     ("only behind linear transforms", "ITQ8,BFlat,RAsym",
      lambda p: [*with_fields(p, "IndexBinaryAsymmetric", metric=0), p[-1]]),
     ("claims 60 bytes", "PRH,BFlat,RAsym", lambda p: [*p[:-1], p[-1][20:]]),
+    # lists of signs
+    ("5 of 4 lists to be searched", "PRH,IVF4,Signs", lambda p: with_fields(p, "IndexIVFSigns", nprobe=5)),
+    ("3 lists of 4 centroids", "PRH,IVF4,Signs", lambda p: with_fields(p, "IndexIVFSigns", nlist=3)),
+    ("4 lists of 3 centroids", "PRH,IVF4,Signs", lambda p: with_array(
+        with_fields(p, "IndexFlat", ntotal=3), "IndexFlat", CENTROIDS, lambda data: data[: 3 * 4 * D])),
+    ("4 lists of 0 centroids", "PRH,IVF4,Signs", lambda p: with_array(
+        with_fields(p, "IndexFlat", ntotal=0), "IndexFlat", CENTROIDS, lambda data: b"")),
+    ("claims 134217728 bytes", "PRH,IVF4,Signs", lambda p: with_fields(p, "IndexIVFSigns", nlist=1 << 24)),
+    ("claims 6597069766656 bytes", "PRH,IVF4,Signs", lambda p: with_fields(
+        p, "IndexFlat", ntotal=3 * 2**40 // (2 * D))),
+    ("claims", "PRH,IVF4,Signs", lambda p: with_array(p, "IndexFlat", SIZES, put(0, 1 << 60, "<u8"))),
+    ("claims|too long|early", "PRH,IVF4,Signs", lambda p: with_array(p, "IndexFlat", SIZES, put(0, 0, "<u8"))),
+    ("not trained", "PRH,IVF4,Signs", lambda p: with_fields(p, "IndexIVFSigns", has_scale=False)),
+    ("the id -1, which is negative", "PRH,IVF1,Signs", lambda p: with_array(p, "IndexFlat", IDS, put(3, -1, "<i8"))),
+    ("damaged", "PRH,IVF1,Signs", lambda p: with_array(
+        with_fields(p, "IndexIVFSigns", direct_map=1), "IndexFlat", IDS, put(0, 10**12, "<i8"))),
+    ("a centroid that is not finite", "PRH,IVF4,Signs", lambda p: with_array(
+        p, "IndexFlat", CENTROIDS, put(-1, math.nan, "<f4"))),
+    ("a centroid that is not finite", "PRH,IVF4,Signs", lambda p: with_array(
+        p, "IndexFlat", CENTROIDS, put(0, -math.inf, "<f4"))),
+    ("or too large", "PRH,IVF4,Signs", lambda p: with_array(p, "IndexFlat", CENTROIDS, put(0, 2.0**62, "<f4"))),
+    ("a centroid that is not finite", "PRH,IVF4_HNSW4,Signs", lambda p: with_array(
+        p, "IndexHNSWFlat", VECTORS_OF_A_GRAPH, put(0, math.nan, "<f4"))),
+    ("norms that cannot be", "PRH,IVF4,Signs", lambda p: with_fields(p, "IndexIVFSigns", low=2.0**63)),
+    ("norms that cannot be", "PRH,IVF4,Signs", lambda p: with_fields(p, "IndexIVFSigns", step=2.0**55)),
+    ("low = -1", "PRH,IVF4,Signs", lambda p: with_fields(p, "IndexIVFSigns", low=-1)),
+    ("reach = 1.5", "PRH,IVF4,Signs", lambda p: with_fields(p, "IndexIVFSigns", reach=1.5)),
+    ("margin = -0.5", "PRH,IVF4,Signs", lambda p: with_fields(p, "IndexIVFSigns", margin=-0.5)),
+    ("that of the quantizer", "PRH,IVF4,Signs", lambda p: with_fields(p, "IndexIVFSigns", metric=0)),
+    ("METRIC_L2 or METRIC_INNER", "PRH,IVF4,Signs", lambda p: with_fields(
+        with_fields(p, "IndexIVFSigns", metric=3), "IndexFlat", metric=3)),
+    ("only behind linear transforms|behind ITQ", "ITQ8,IVF4,Signs", lambda p: with_fields(
+        with_fields(p, "IndexIVFSigns", metric=0), "IndexFlat", metric=0)),
+    ("16 dimensions need a quantizer of as many, not 8", "PRH,IVF4,Signs", lambda p: with_array(
+        with_fields(p, "IndexFlat", d=8), "IndexFlat", CENTROIDS, lambda data: data[: 4 * 4 * 8])),
+    ("'IndexBinaryFlat' where", "PRH,IVF4,Signs", lambda p: with_fields(p, "IndexFlat", type="IndexBinaryFlat")),
+    ("'IndexPreTransform' where", "PRH,IVF4,Signs", lambda p: with_fields(p, "IndexFlat", type="IndexPreTransform")),
+    ("no way into the graph", "PRH,IVF4_HNSW4,Signs", lambda p: with_fields(p, "IndexHNSWFlat", entry_point=60)),
+    ("an edge to no vertex", "PRH,IVF4_HNSW4,Signs", lambda p: with_array(
+        p, "IndexHNSWFlat", NEIGHBOURS, put(0, 4))),
+    ("a vertex on no level", "PRH,IVF4_HNSW4,Signs", lambda p: with_array(p, "IndexHNSWFlat", LEVELS, put(0, 0))),
+    ("claims", "PRH,IVF4_HNSW4,Signs", lambda p: with_fields(p, "IndexHNSWFlat", d=1 << 20)),
+    ("claims 1099511627776", "PRH,IVF4_HNSW4,Signs", lambda p: with_fields(p, "IndexHNSWFlat", ntotal=1 << 38)),
+    ("not the rows", "PRH,IVF1,Signs,RFlat", lambda p: with_array(p, "IndexFlat", IDS, put(0, 1, "<i8"))),
+    ("not the rows", "PRH,IVF1,Signs,RFlat", lambda p: with_array(p, "IndexFlat", IDS, put(0, 60, "<i8"))),
+    ("the id -7, which is negative", "IDMap,PRH,IVF1,Signs,RFlat", lambda p: with_array(
+        p, "IndexFlat", IDS + 2, put(0, -7, "<i8"))),
+    ("'type'|damaged", "IDMap,PRH,IVF4,Signs,RFlat", lambda p: with_fields(
+        p, "IndexIVFSignsRefine", own_id_map=False)),
+    ("60 vectors, but what ranks its results again has 59", "PRH,IVF4,Signs,RFlat", lambda p: [
+        *p[:-2], p[-2] | {"ntotal": 59}, p[-1][4 * D:]]),
+    ("must have 16 dimensions, not 8", "PRH,IVF4,Signs,RFlat", lambda p: [
+        *p[:-2], p[-2] | {"d": 8}, p[-1][: 4 * 8 * 60]]),
+    ("lists of metric 1 with a store of metric 0", "PRH,IVF4,Signs,RFlat", lambda p: [
+        *p[:-2], p[-2] | {"metric": 0}, p[-1]]),
     # Faiss's transforms
     ("claims", "PCA8,BFlat", lambda p: with_fields(p, "PCAMatrix", d_in=1 << 20, d_out=1 << 20)),
     ("dimensions that do not exist", "Pad24,BFlat", lambda p: with_array(p, "RemapDimensionsTransform", 0, put(0, 16))),
@@ -341,6 +408,57 @@ def test_what_cannot_be_read_is_not_written():
     lists = filled("BIVF4")
     lists.quantizer.reset()
     refused(lists, "4 lists of 0 centroids")
+
+
+def test_lists_of_signs_that_cannot_be_read_are_not_written():
+    def refused(index, message):
+        with pytest.raises(ValueError, match=f"cannot be written: {message}"):
+            parts_of_file(index)
+
+    index = filled("PRH,IVF4,Signs")
+    index.quantizer.reset()
+    refused(index, "4 lists of 0 centroids")
+    index = filled("PRH,IVF4,Signs")
+    index._scale = None
+    refused(index, "vectors in lists that are not trained")
+    index._scale = ResidualScale(2.0**63, 0.0, 0.5)
+    refused(index, r"ResidualScale\(.*\), which stands for norms that cannot be")
+    index = filled("PRH,IVF4,Signs")
+    index.index.add_core(1, faiss.swig_ptr(np.zeros(3, np.uint8)), *map(faiss.swig_ptr, np.array([[-5], [0]])))
+    refused(index, "the id -5, which is negative")
+    index = filled("PRH,IVF4,Signs")
+    centroids_of(index.quantizer)[2, 3] = np.nan
+    refused(index, "a centroid that is not finite, or too large")
+    index = filled("PRH,IVF4_HNSW4,Signs")
+    index.quantizer.hnsw.entry_point = 99
+    refused(index, "no way into the graph")
+    index = filled("PRH,IVF4_HNSW4,Signs")
+    faiss.downcast_index(index.quantizer.storage).add(X[:1])
+    refused(index, "a graph of 4 centroids, of which 5 are there")
+    index = filled("PRH,IVF1,Signs,RFlat")
+    ids_in_list(index.index, 0)[7] = 3
+    refused(index, "the binary index has ids that are not the rows")
+    index = filled("PRH,IVF1,Signs,RFlat")
+    index.refine_index.add(X)
+    refused(index, "the binary index has 60 vectors, but what ranks its results again has 120")
+
+
+def test_other_quantizers_need_trust():
+    quantizer = faiss.IndexHNSWSQ(D, faiss.ScalarQuantizer.QT_fp16, 4)
+    index = IndexIVFSigns(PRHTransform(D), quantizer, 4)
+    index.train(XT)
+    index.add(X)
+    genuine = parts_of(index)
+    assert_refused("Faiss's own bytes of an IndexHNSWSQ, which are not checked", genuine)
+    np.testing.assert_array_equal(read(genuine, trusted=True).search(X, 3)[1], index.search(X, 3)[1])
+
+
+@pytest.mark.parametrize(
+    ("description", "kind"), [("PRH,BIVF4", "IndexBinaryIVF"), ("PRH,IVF4,Signs", "IndexIVFSigns")]
+)
+def test_short_files_that_claim_many_lists(description, kind):
+    forged = with_fields(parts_of(index_factory(D, description)), kind, nlist=1 << 24)
+    assert_refused("it claims 134217728 bytes where", forged)
 
 
 def parts_of_file(index):

@@ -7,7 +7,15 @@ import faiss
 import numpy as np
 import pytest
 
-from faiss_prh import IndexBinaryPreTransform, clone_index, deserialize_index, index_factory, serialize_index
+from faiss_prh import (
+    IndexBinaryPreTransform,
+    IndexIVFSigns,
+    PRHTransform,
+    clone_index,
+    deserialize_index,
+    index_factory,
+    serialize_index,
+)
 
 X = np.random.default_rng(0).normal(size=(300, 16)).astype(np.float32)
 CODES = np.packbits(X > 0, axis=1)
@@ -106,7 +114,7 @@ SCALARS = ["8bit", "6bit", "4bit", "8bit_uniform", "4bit_uniform", "8bit_direct"
 @pytest.mark.parametrize("name", [name for name in SCALARS if hasattr(faiss.ScalarQuantizer, f"QT_{name}")])
 @pytest.mark.parametrize("metric", [faiss.METRIC_L2, faiss.METRIC_INNER_PRODUCT])
 def test_scalar_quantizers_as_stores(name, metric):
-    from faiss_prh import IndexBinaryRefine, PRHTransform
+    from faiss_prh import IndexBinaryRefine
 
     store = faiss.IndexScalarQuantizer(16, getattr(faiss.ScalarQuantizer, f"QT_{name}"), metric)
     index = IndexBinaryRefine(PRHTransform(16), faiss.IndexBinaryFlat(16), store, k_factor=5)
@@ -124,6 +132,138 @@ def test_flat_stores(metric):
     index.add(X)
     assert_read(index)
     assert type(clone_index(index).refine_index) is type(index.refine_index)
+
+
+METRICS = [faiss.METRIC_L2, faiss.METRIC_INNER_PRODUCT]
+SIGNS = [
+    *("PRH,IVF4,Signs", "PRH,IVF4_HNSW4,Signs", "PRH9,IVF1,Signs", "PCA8,PRH20,IVF3,Signs"),
+    *("PRH,IVF4,Signs,RFlat", "L2norm,PRH,IVF4_HNSW4,Signs,Refine(SQ8)", "RR16,IVF2,Signs,Refine(SQfp16)"),
+]
+
+
+def assert_same_bytes(index):
+    """What was read is the same in all that belongs to it, and so is written as the same bytes."""
+    data = serialize_index(index)
+    again = deserialize_index(data)
+    assert type(again) is type(index)
+    assert serialize_index(again) == data
+    assert_same_search(index, again)
+    return again
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("description", SIGNS)
+def test_lists_of_signs(description, metric, thread_count):
+    thread_count(1)
+    index = index_factory(16, description, metric)
+    again = assert_same_bytes(index)
+    for one in (index, again):
+        one.train(X)
+    assert serialize_index(again) == serialize_index(index)
+    for one in (index, again):
+        one.add(X[:100])
+    assert serialize_index(again) == serialize_index(index)
+    index.nprobe = index.nlist
+    assert_same_bytes(index)
+    index.add_with_ids(X[100:200], np.arange(100) * 3 + 10**12)
+    again = assert_same_bytes(index)
+    for one in (index, again):
+        assert one.remove_ids(faiss.IDSelectorRange(10**12, 10**12 + 30)) == 10
+        assert one.remove_ids([3, 4, 5]) == 3
+        one.add(X[:5])
+    assert serialize_index(again) == serialize_index(index)
+    np.testing.assert_array_equal(again.reconstruct(7), index.reconstruct(7))
+    other = clone_index(index)
+    other.reset()
+    assert_same_bytes(other)
+    other.add(X[200:])
+    index.merge_from(other, 5000)
+    assert_same_bytes(index)
+    assert_same_bytes(other)
+    assert (index.ntotal, other.ntotal) == (292, 0)
+
+
+@pytest.mark.parametrize("description", ["PRH,IVF4,Signs", "PRH,IVF4_HNSW4,Signs,RFlat"])
+def test_what_belongs_to_lists_of_signs_is_kept(description):
+    index = made(description, 100)
+    index.nprobe, index.margin, index.index.max_codes = 3, 0.75, 50
+    again = clone_index(index)
+    assert (again.nlist, again.nprobe, again.margin, again.index.max_codes) == (4, 3, 0.75, 50)
+    assert again._scale == index._scale
+    assert again.metric_type == index.metric_type
+    assert type(again.quantizer) is type(index.quantizer)
+    if "RFlat" in description:
+        index.k_factor = 2.5
+        index.quantizer.hnsw.efSearch, index.quantizer.hnsw.efConstruction = 77, 99
+        again = clone_index(index)
+        assert again.k_factor == 2.5
+        assert (again.quantizer.hnsw.efSearch, again.quantizer.hnsw.efConstruction) == (77, 99)
+        assert again.quantizer.hnsw.nb_neighbors(0) == index.quantizer.hnsw.nb_neighbors(0)
+    index.nprobe = 1000
+    assert clone_index(index).nprobe == 4
+
+
+@pytest.mark.parametrize("kind", [faiss.DirectMap.Array, faiss.DirectMap.Hashtable])
+@pytest.mark.parametrize("description", ["PRH,IVF4,Signs", "PRH,IVF4,Signs,RFlat"])
+def test_direct_maps_of_lists_of_signs(description, kind):
+    index = made(description, 100)
+    index.index.set_direct_map_type(kind)
+    again = assert_same_bytes(index)
+    assert again.index.direct_map.type == kind
+    again.add(X[100:])
+    index.add(X[100:])
+    assert_same_search(index, again)
+    np.testing.assert_array_equal(again.reconstruct_code(150), index.reconstruct_code(150))
+
+
+def test_quantizers_with_centroids_before_training():
+    centroids = X[:4] / 2
+    for quantizer in (
+        faiss.IndexFlatL2(16), faiss.IndexFlat(16), faiss.IndexHNSWFlat(16, 4),
+        faiss.IndexScalarQuantizer(16, faiss.ScalarQuantizer.QT_fp16),
+    ):  # fmt: skip
+        quantizer.add(centroids)
+        index = IndexIVFSigns(PRHTransform(16), quantizer, 4)
+        again = assert_same_bytes(index)
+        assert not again.is_trained
+        assert type(again.quantizer) is type(quantizer)
+        for one in (index, again):
+            one.train(X)
+            one.add(X)
+        assert serialize_index(again) == serialize_index(index)
+        np.testing.assert_allclose(again.quantizer.reconstruct_n(0, 4), centroids, rtol=1e-3)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_largest_vectors_there_can_be(metric):
+    """Opposite ones, whose residuals are twice as long."""
+    x = np.zeros((100, 16), np.float32)
+    x[:, 3] = 2.0**60.4
+    x[7, 3] = -(2.0**60.4)
+    index = index_factory(16, "SRR,IVF1,Signs", metric)
+    index.train(x)
+    index.add(x)
+    assert_same_bytes(index)
+
+
+def test_vectors_that_are_their_centroids():
+    index = index_factory(16, "PRH,IVF1,Signs,RFlat")
+    x = np.ones((50, 16), np.float32)
+    index.train(x)
+    index.add(x)
+    assert index._scale == (0, 0, 0)
+    assert_same_bytes(index)
+
+
+def test_one_dimension():
+    """Where signs and the norm are the whole vector, and what they stand for is the norm itself."""
+    x = np.random.default_rng(1).normal(size=(500, 1)).astype(np.float32) * np.float32(1e-21)
+    index = index_factory(1, "SRR,IVF2,Signs")
+    index.train(np.concatenate([x, X[:, :1]]))
+    index.add(X[:, :1])
+    assert index._scale.reach <= 1
+    again = deserialize_index(serialize_index(index))
+    np.testing.assert_array_equal(again.search(X[:, :1], 3)[1], index.search(X[:, :1], 3)[1])
 
 
 TRANSFORMS = {

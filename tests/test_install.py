@@ -60,6 +60,8 @@ OUR_BINARIES = [
     "PRH,BFlat,RAsym",
     "IDMap2,PRH,BHNSW8",
     "PCA16,PRH,BHash4",
+    "PRH,IVF4,Signs",
+    "PRH,IVF4_HNSW8,Signs,RFlat",
 ]
 
 

@@ -1,5 +1,6 @@
 """Any sequence of operations against a model in NumPy that searches everything."""
 
+import faiss
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -17,11 +18,11 @@ some_ids = st.integers(0, 40)
 
 
 class Machine(RuleBasedStateMachine):
-    description = ""
+    description, metric = "", faiss.METRIC_L2
 
     def __init__(self):
         super().__init__()
-        self.modelled = Modelled(self.description, POOL)
+        self.modelled = Modelled(self.description, POOL, self.metric)
 
     @precondition(lambda self: self.modelled.takes_none)
     @rule(which=batches)
@@ -58,22 +59,33 @@ class Machine(RuleBasedStateMachine):
         self.modelled.check()
 
 
-@pytest.mark.parametrize(
-    "description",
-    [
-        "PRH(4,2),BFlat",
-        "PRH(4,2),BIVF4",
-        "IDMap2,PRH(4,2),BFlat",
-        "IDMap,PRH(4,2),BIVF4",
-        "PRH(4,2),BFlat,RFlat",
-        "PRH(4,2),BFlat,RAsym",
-        "PRH(4,2),BIVF4,RFlat",
-        "PRH(4,2),BIVF4,RAsym",
-        "IDMap2,PRH(4,2),BFlat,RAsym",
-        "IDMap2,PRH(4,2),BIVF4,RFlat",
-        "IDMap,PRH(4,2),BIVF4,RAsym",
-    ],
-)
-def test_any_sequence_of_operations(description):
-    machine = type("Described", (Machine,), {"description": description})
+SIGNS = ["PRH(4,2),IVF4,Signs", "PRH(4,2),IVF4,Signs,RFlat"]
+DESCRIPTIONS = [
+    "PRH(4,2),BFlat",
+    "PRH(4,2),BIVF4",
+    "IDMap2,PRH(4,2),BFlat",
+    "IDMap,PRH(4,2),BIVF4",
+    "PRH(4,2),BFlat,RFlat",
+    "PRH(4,2),BFlat,RAsym",
+    "PRH(4,2),BIVF4,RFlat",
+    "PRH(4,2),BIVF4,RAsym",
+    "IDMap2,PRH(4,2),BFlat,RAsym",
+    "IDMap2,PRH(4,2),BIVF4,RFlat",
+    "IDMap,PRH(4,2),BIVF4,RAsym",
+    *SIGNS,
+]
+
+
+def run_machine(description, metric):
+    machine = type("Described", (Machine,), {"description": description, "metric": metric})
     run_state_machine_as_test(machine, settings=settings(max_examples=25, stateful_step_count=12))
+
+
+@pytest.mark.parametrize("description", DESCRIPTIONS)
+def test_any_sequence_of_operations(description):
+    run_machine(description, faiss.METRIC_L2)
+
+
+@pytest.mark.parametrize("description", SIGNS)
+def test_any_sequence_of_operations_with_products(description):
+    run_machine(description, faiss.METRIC_INNER_PRODUCT)

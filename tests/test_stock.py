@@ -103,7 +103,8 @@ def test_a_transform():
     np.testing.assert_allclose(linear.reverse_transform(linear.apply(XB)), XB, atol=1e-4)
 
 
-@pytest.mark.parametrize("description", ["PRH,BHNSW8", "PRH,BHash8", "PRH,BFlat,RAsym"])
+@pytest.mark.parametrize("description", ["PRH,BHNSW8", "PRH,BHash8", "PRH,BFlat,RAsym", "PRH,IVF8,Signs",
+                                         "PRH,IVF8,Signs,RFlat"])  # fmt: skip
 def test_what_has_no_counterpart(description):
     with pytest.raises(ValueError, match="no counterpart"):
         to_faiss(filled(description))

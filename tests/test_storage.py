@@ -38,6 +38,10 @@ OURS = [
     "PRH,BFlat,RAsym",
     "PRH,BIVF4,RAsym",
     "IDMap,OPQ4_16,PRH,BHNSW8,RAsym",
+    "PRH,IVF4,Signs",
+    "PCA13,PRH,IVF4_HNSW8,Signs",
+    "PRH,IVF4,Signs,RFlat",
+    "IDMap,PRH,IVF4_HNSW8,Signs,Refine(SQ8)",
 ]
 STOCK = [
     "PRH,LSH",
@@ -90,7 +94,8 @@ def test_round_trip(description, tmp_path, thread_count):
     assert_same_index(again, deserialize_index(serialize_index(again), trusted=trusted))
 
 
-@pytest.mark.parametrize("description", ["PRH,BFlat", "PRH,BIVF4,RAsym", "IDMap,PRH,BFlat,RFlat", "PRH,IVF4,Flat"])
+@pytest.mark.parametrize("description", ["PRH,BFlat", "PRH,BIVF4,RAsym", "IDMap,PRH,BFlat,RFlat", "PRH,IVF4,Flat",
+                                         "PRH,IVF4,Signs", "PRH,IVF4_HNSW8,Signs,Refine(SQ8)"])  # fmt: skip
 def test_untrained_and_empty(description):
     untrained = clone_index(faiss_prh.index_factory(D, description))
     assert not untrained.is_trained
@@ -306,8 +311,9 @@ def test_lists_in_a_file_of_their_own_are_not_written(tmp_path):
 
 @pytest.mark.parametrize(
     "description",
-    ["PRH,Flat", "PRH,IDMap,Flat", "IDMap2,PRH,IVF4,Flat", "PRH,BFlat", "PRH,BIVF4,RFlat", "PRH,LSH,RFlat"],
-)
+    ["PRH,Flat", "PRH,IDMap,Flat", "IDMap2,PRH,IVF4,Flat", "PRH,BFlat", "PRH,BIVF4,RFlat", "PRH,LSH,RFlat",
+     "PRH,IVF4,Signs", "PRH,IVF4_HNSW8,Signs,RFlat"],
+)  # fmt: skip
 def test_a_clone_can_be_merged_with_its_original(description):
     index = filled(description)
     clone = clone_index(index)
@@ -331,7 +337,8 @@ def test_a_clone_can_be_merged_with_its_original(description):
     assert (index.ntotal, clone.ntotal) == (2 * len(XB), 0)
 
 
-@pytest.mark.parametrize("description", ["PRH,BIVF16", "IDMap2,PRH,BIVF16,RFlat", "PRH,BFlat,RAsym", "PRH,BHNSW8"])
+@pytest.mark.parametrize("description", ["PRH,BIVF16", "IDMap2,PRH,BIVF16,RFlat", "PRH,BFlat,RAsym", "PRH,BHNSW8",
+                                         "PRH,IVF16,Signs", "IDMap,PRH,IVF16,Signs,RFlat"])  # fmt: skip
 def test_what_is_written_while_another_thread_adds_is_whole(description, tmp_path):
     index = filled(description)
     failures, done = [], threading.Event()

@@ -16,13 +16,14 @@ import faiss_prh
 from faiss_prh import (
     IndexBinaryPreTransform,
     IndexBinaryRefine,
+    IndexIVFSigns,
     PRHTransform,
     clone_index,
     deserialize_index,
     index_factory,
 )
 from faiss_prh import serialize_index as as_bytes
-from faiss_prh.index import binary_ops
+from faiss_prh.index import binary_ops, signs
 
 D = 32
 RNG = np.random.default_rng(0)
@@ -51,6 +52,8 @@ def filled(description):
 
 
 def quantizer_of(index):
+    if hasattr(index, "quantizer"):
+        return index.quantizer
     binary = index.index
     while hasattr(binary, "index"):
         binary = faiss.downcast_IndexBinary(binary.index)
@@ -70,7 +73,9 @@ def assert_untrained(index):
 
 FAILING = ["PRH,BIVF64", "PRH16,BIVF64", "PCA16,PRH,BIVF64", "ITQ16,BIVF64", "PCAR16,BIVF64", "RR,BIVF64",
            "L2norm,PRH,BIVF64_HNSW8", "IDMap2,PRH,BIVF64", "PRH,BIVF64,RFlat", "PRH,BIVF64,RAsym",
-           "PRH,BFlat,Refine(PQ4np)", "PRH,BIVF8,Refine(PQ4np)", "IDMap,ITQ16,BIVF8,Refine(PQ4np)"]  # fmt: skip
+           "PRH,BFlat,Refine(PQ4np)", "PRH,BIVF8,Refine(PQ4np)", "IDMap,ITQ16,BIVF8,Refine(PQ4np)",
+           "PRH,IVF64,Signs", "PCA16,PRH,IVF64_HNSW8,Signs", "PRH,IVF64,Signs,RFlat", "PRH,IVF8,Signs,Refine(PQ4np)",
+           "PRH,IVF8_HNSW8,Signs,Refine(PQ4np)"]  # fmt: skip
 
 
 @pytest.mark.parametrize("description", FAILING)
@@ -152,6 +157,29 @@ def test_what_was_trained_before_stays():
     np.testing.assert_array_equal(centroids.reconstruct_n(0, centroids.ntotal), prh.encode(X[:3]))
 
 
+def test_a_quantizer_with_some_centroids_stays():
+    """Faiss's training would add to them."""
+    quantizer = faiss.IndexFlatL2(D)
+    quantizer.add(X[:3])
+    index = IndexIVFSigns(PRHTransform(D), quantizer, 8)
+    with pytest.raises(ValueError, match="3 centroids for 8 lists"):
+        index.train(X)
+    assert quantizer.ntotal == 3
+    assert not index.chain[0].is_trained
+    quantizer.add(X[3:8])
+    index.train(X)
+    np.testing.assert_array_equal(quantizer.reconstruct_n(0, 8), X[:8])
+
+
+def test_a_graph_of_centroids_is_drawn_anew_after_a_failure():
+    failed, new = (index_factory(D, "PRH(1),IVF32_HNSW2,Signs,Refine(PQ4np)") for _ in range(2))
+    with pytest.raises(RuntimeError):
+        failed.train(X[:200])  # enough for the lists, but not for the store
+    failed.train(X)
+    new.train(X)
+    assert as_bytes(failed) == as_bytes(new)
+
+
 def test_a_failed_training_of_shards():
     shards = faiss.IndexBinaryShards(D)
     parts = [faiss.IndexBinaryIVF(faiss.IndexBinaryFlat(D), D, lists) for lists in (8, 64)]
@@ -164,10 +192,12 @@ def test_a_failed_training_of_shards():
     assert not shards.is_trained
 
 
-def test_a_scale_that_cannot_be_learned(monkeypatch):
-    index = index_factory(D, "PRH,BIVF8,RAsym")
+@pytest.mark.parametrize("description", ["PRH,BIVF8,RAsym", "PRH,IVF8,Signs", "PRH,IVF8_HNSW4,Signs,RFlat"])
+def test_a_scale_that_cannot_be_learned(description, monkeypatch):
+    index = index_factory(D, description)
     with monkeypatch.context() as patched:
         patched.setattr(faiss_prh.index.asymmetric.Scales, "of", None)
+        patched.setattr(faiss_prh.index.residuals.ResidualScale, "of", None)
         with pytest.raises(TypeError):
             index.train(X)
     assert_untrained(index)
@@ -176,7 +206,8 @@ def test_a_scale_that_cannot_be_learned(monkeypatch):
 
 
 @pytest.mark.parametrize("description", ["PRH,BFlat", "PCA16,PRH,BIVF8", "PRH,BIVF8,RFlat", "PRH16,BFlat,RAsym",
-                                         "ITQ16,BFlat,Refine(SQ8)"])  # fmt: skip
+                                         "ITQ16,BFlat,Refine(SQ8)", "PRH,IVF8,Signs",
+                                         "PCA16,PRH,IVF8_HNSW8,Signs,Refine(SQ8)"])  # fmt: skip
 def test_batches_train_as_an_array(description):
     by_array, by_batches = index_factory(D, description), index_factory(D, description)
     by_array.train(X)
@@ -184,11 +215,12 @@ def test_batches_train_as_an_array(description):
     assert as_bytes(by_batches) == as_bytes(by_array)
 
 
-def test_more_batches_than_memory():
+@pytest.mark.parametrize("description", ["PRH,BIVF8,RAsym", "PRH,IVF8,Signs"])
+def test_more_batches_than_memory(description):
     def batches():
         return (X + number for number in range(5))
 
-    index, prh = index_factory(D, "PRH,BIVF8,RAsym"), PRHTransform(D)
+    index, prh = index_factory(D, description), PRHTransform(D)
     index.train(batches(), max_train_bytes=200 * 4 * D)
     prh.train(batches(), max_train_bytes=200 * 4 * D)
     assert index.chain[0].rotation == prh.rotation
@@ -203,7 +235,8 @@ def test_more_batches_than_memory():
 # Merging
 
 KINDS = ["PRH,BFlat", "PRH,BIVF4", "IDMap,PRH,BFlat", "IDMap2,PRH,BIVF4", "PRH,BFlat,RFlat", "PRH,BIVF4,RFlat",
-         "IDMap2,PRH,BIVF4,RFlat", "PRH,BIVF4,RAsym", "IDMap,PRH,BFlat,RAsym", "PRH,BIVF4,Refine(SQ8)"]  # fmt: skip
+         "IDMap2,PRH,BIVF4,RFlat", "PRH,BIVF4,RAsym", "IDMap,PRH,BFlat,RAsym", "PRH,BIVF4,Refine(SQ8)",
+         "PRH,IVF4,Signs", "PRH,IVF4_HNSW8,Signs", "PRH,IVF4,Signs,RFlat", "PRH,IVF4,Signs,Refine(SQ8)"]  # fmt: skip
 WITH_IDS = [kind for kind in KINDS if "BFlat" not in kind or "IDMap" in kind]
 
 
@@ -299,9 +332,9 @@ def test_an_ivf_that_runs_out_of_memory_at_some_list(monkeypatch):
     assert_unchanged((first, second), before)
 
 
-@pytest.mark.parametrize("refine", ["", ",RFlat", ",RAsym"])
-def test_a_direct_map_is_refused_before_anything_changes(refine):
-    first = index_factory(D, f"PRH,BIVF4{refine}")
+@pytest.mark.parametrize("lists", ["BIVF4", "BIVF4,RFlat", "BIVF4,RAsym", "IVF4,Signs", "IVF4,Signs,RFlat"])
+def test_a_direct_map_is_refused_before_anything_changes(lists):
+    first = index_factory(D, f"PRH,{lists}")
     first.train(X)
     second = clone_index(first)
     second.chain = first.chain
@@ -332,9 +365,9 @@ def test_kinds_that_are_not_merged(description):
 # Removing
 
 
-@pytest.mark.parametrize("refine", ["RFlat", "RAsym"])
-def test_a_failed_removal_changes_nothing(refine):
-    index = index_factory(D, f"PRH,BIVF4,{refine}")
+@pytest.mark.parametrize("lists", ["BIVF4,RFlat", "BIVF4,RAsym", "IVF4,Signs,RFlat"])
+def test_a_failed_removal_changes_nothing(lists):
+    index = index_factory(D, f"PRH,{lists}")
     index.train(X)
     index.add(X)
     index.index.make_direct_map()
@@ -359,7 +392,8 @@ class Interrupting:
 
 
 @pytest.mark.parametrize(
-    "description", ["IDMap,PRH,BIVF16", "PRH,BIVF16,RFlat", "IDMap2,PRH,BFlat,RAsym", "PRH,BFlat,RFlat"]
+    "description",
+    ["IDMap,PRH,BIVF16", "PRH,BIVF16,RFlat", "IDMap2,PRH,BFlat,RAsym", "PRH,BFlat,RFlat", "PRH,IVF16,Signs,RFlat"],
 )
 @pytest.mark.parametrize("after", range(1, 40, 3))
 def test_an_interrupted_removal_is_whole(description, after, monkeypatch):
@@ -378,8 +412,9 @@ def test_an_interrupted_removal_is_whole(description, after, monkeypatch):
             np.testing.assert_allclose(one.search(X[1::2], 1)[0], 0, atol=1e-3)
 
 
-def test_an_interrupt_when_all_was_added_leaves_it_whole(monkeypatch):
-    index = index_factory(D, "PRH,BIVF4,RFlat")
+@pytest.mark.parametrize("description", ["PRH,BIVF4,RFlat", "PRH,IVF4,Signs,RFlat"])
+def test_an_interrupt_when_all_was_added_leaves_it_whole(description, monkeypatch):
+    index = index_factory(D, description)
     index.train(X)
     add = binary_ops.add
 
@@ -394,6 +429,67 @@ def test_an_interrupt_when_all_was_added_leaves_it_whole(monkeypatch):
     assert index.ntotal == len(X)
     index.check_rows()
     assert index.search(X[:1], 1)[1] == 7
+
+
+SIGNS = ["PRH,IVF8,Signs", "PRH,IVF8_HNSW4,Signs", "PRH,IVF8,Signs,RFlat", "PRH,IVF8,Signs,Refine(SQ8)"]
+
+
+@pytest.mark.parametrize("description", SIGNS)
+@pytest.mark.parametrize("name", ["train_quantizer", "centroids_of"])
+def test_an_interrupted_training_of_lists_of_signs(description, name, monkeypatch):
+    index, new = index_factory(D, description), index_factory(D, description)
+    untrained, function = as_bytes(index), getattr(signs, name)
+
+    def done_and_interrupted(*arguments):
+        function(*arguments)
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(signs, name, done_and_interrupted)
+        index.train(X)
+    assert_untrained(index)
+    assert as_bytes(index) == untrained
+    for one in (index, new):
+        one.train(X)
+    assert as_bytes(index) == as_bytes(new)
+
+
+@pytest.mark.parametrize("description", SIGNS)
+@pytest.mark.parametrize("with_ids", [False, True])
+@pytest.mark.parametrize("n", [0, 7, 199])
+def test_an_add_to_lists_of_signs_that_ends_on_the_way(description, with_ids, n, monkeypatch):
+    index = filled(description)
+    before, add_core = as_bytes(index), faiss.IndexBinaryIVF.add_core
+
+    def some_added(ivf, count, codes, ids, lists):
+        add_core(ivf, n, codes, ids, lists)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(faiss.IndexBinaryIVF, "add_core", some_added)
+    with pytest.raises(KeyboardInterrupt):
+        index.add_with_ids(X[:200], np.arange(200) + 5000) if with_ids else index.add(X[:200])
+    monkeypatch.undo()
+    assert as_bytes(index) == before
+    index.add(X[:200])
+    assert index.ntotal == len(X) + 200
+    assert clone_index(index).ntotal == index.ntotal
+
+
+@pytest.mark.parametrize("description", SIGNS)
+def test_ids_that_lists_of_signs_do_not_take(description):
+    index = filled(description)
+    before = as_bytes(index)
+    for ids, error, message in (
+        ([LARGEST + 1], ValueError, "below"), ([-1], ValueError, "negative"), ([1.5], TypeError, "integers"),
+        ([1, 2], ValueError, "ids"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=message):
+            index.add_with_ids(X[:1], ids)
+    assert as_bytes(index) == before
+    index.add_with_ids(X[:1], [LARGEST])
+    index.nprobe = 8
+    assert LARGEST in clone_index(index).search(X[:1], 5)[1]
+    assert index.remove_ids([LARGEST]) == 1
 
 
 @pytest.mark.parametrize("refine", ["RFlat", "RAsym", "Refine(SQ8)"])
@@ -465,8 +561,10 @@ def test_any_radius(description):
 
 
 @pytest.mark.parametrize(
-    "description", ["PRH,BFlat", "PRH,BIVF4", "IDMap2,PRH,BIVF4", "PRH,BIVF4,RFlat", "PRH,BFlat,RAsym"]
-)
+    "description",
+    ["PRH,BFlat", "PRH,BIVF4", "IDMap2,PRH,BIVF4", "PRH,BIVF4,RFlat", "PRH,BFlat,RAsym", "PRH,IVF4,Signs",
+     "PRH,IVF4,Signs,RFlat"],
+)  # fmt: skip
 def test_a_copy_made_under_the_lock_is_whole(description):
     index = index_factory(D, description)
     index.train(X)
@@ -524,8 +622,9 @@ def test_two_threads_merge_crosswise():
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="/proc tells how much memory is mapped")
 @pytest.mark.parametrize(
     "description",
-    ["PRH(2),BFlat", "PRH(2),BIVF16", "IDMap2,PRH(2),BIVF16", "PRH(2),BIVF16,RFlat", "IDMap,PRH(2),BFlat,RAsym"],
-)
+    ["PRH(2),BFlat", "PRH(2),BIVF16", "IDMap2,PRH(2),BIVF16", "PRH(2),BIVF16,RFlat", "IDMap,PRH(2),BFlat,RAsym",
+     "PRH(2),IVF16,Signs", "IDMap,PRH(2),IVF16,Signs,RFlat"],
+)  # fmt: skip
 def test_memory_that_runs_out_in_merging(description):
     program = textwrap.dedent(LIMITED) + textwrap.dedent("""
         x = np.random.default_rng(0).normal(size=(100_000, 64)).astype("float32")

@@ -55,8 +55,14 @@ class ReRanked(IndexBinaryPreTransform):
         self._check_fit(beside)
         if self.index.ntotal or beside.ntotal:
             raise ValueError("re-ranking begins with empty indexes")
-        self._keyed_index, self._beside = self.index, beside
+        self._go_on(self.index, beside, k_factor)
+
+    def _go_on(self, keyed: Any, beside: Any, k_factor: float) -> None:
+        """Go on with parts that have the same rows."""
+        self._check_fit(beside)
+        self._keyed_index, self._beside = keyed, beside
         self.k_factor = k_factor
+        self.check_rows()
 
     @classmethod
     def _restored(cls, chain: Any, keyed: Any, beside: Any, k_factor: float, has_own_id_map: bool) -> Any:
@@ -66,12 +72,9 @@ class ReRanked(IndexBinaryPreTransform):
             raise ValueError("an index that keeps rows must be behind an IDMap")
         self = cls.__new__(cls)
         IndexBinaryPreTransform.__init__(self, chain, rows_index if has_own_id_map else keyed)
-        self._check_fit(beside)
         if has_own_id_map:
             rows_index.owner = keyed  # which deletes it in the end
-        self._keyed_index, self._beside = keyed, beside
-        self.k_factor = k_factor
-        self.check_rows()
+        self._go_on(keyed, beside, k_factor)
         return self
 
     def check_rows(self) -> None:
@@ -133,6 +136,8 @@ class ReRanked(IndexBinaryPreTransform):
         vectors = self._checked(x)
         new_ids = None if ids is None else as_new_ids(ids, len(vectors))
         codes, extra = self._encoded(vectors)
+        if not len(vectors):  # nor is there a reason to keep ids apart from rows
+            return
         with self._lock:
             before = self._beside.ntotal
             keyed = self._keyed if new_ids is None else self._keyed_by_ids()

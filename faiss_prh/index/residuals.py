@@ -7,10 +7,13 @@ from typing import Any, NamedTuple
 import faiss
 import numpy as np
 
-from .._common.arrays import packed_signs
+from .._common.arrays import LARGEST_NORM, packed_signs
 from .._common.numbers import bytes_of
 from .._common.types import Codes, Floats, Ids
 from .chain import signs
+
+LONGEST_RESIDUAL = 3 * LARGEST_NORM
+"""The largest norm that a byte may stand for: between two of the largest vectors, and a quarter more."""
 
 
 class ResidualScale(NamedTuple):
@@ -28,7 +31,8 @@ class ResidualScale(NamedTuple):
         if not len(norms):  # every vector is a centroid
             return cls(0.0, 0.0, 0.0)
         low, high = norms.min() / 1.25, norms.max() * 1.25  # those to come may be a little shorter or longer
-        return cls(float(low), float((high - low) / 255), float((norms / sums).mean()))
+        reach = min(1.0, float((norms / sums).mean()))  # which rounding may make larger
+        return cls(float(low), float((high - low) / 255), reach)
 
     def norms(self, codes: Codes) -> Floats:
         """Return the norms that bytes stand for."""

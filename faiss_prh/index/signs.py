@@ -48,7 +48,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         In the order in which they are applied; the last one is usually a `PRHTransform`.
     quantizer : faiss.Index
         It finds the lists: a ``faiss.IndexFlatL2`` of as many dimensions as the last transform has, or any other that
-        gives its vectors back. If it has `nlist` vectors, they are the centroids; else it gets them in training.
+        gives its vectors back. If it has `nlist` vectors, they are the centroids; if none, it gets them in training.
     nlist : int
         Number of lists.
     metric : int, optional
@@ -148,7 +148,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         self._train_transforms(vectors)
         most = max(_SCALE_SAMPLE, _POINTS_OF_A_LIST * self.nlist)
         z = chain.apply(self.chain, vectors[:: -(-len(vectors) // most)])
-        if self.quantizer.ntotal != self.nlist:
+        if not self.quantizer.ntotal:
             train_quantizer(self.quantizer, self.nlist, z)
         if self._scale is None:
             some = z[:: -(-len(z) // _SCALE_SAMPLE)]
@@ -318,10 +318,12 @@ def _way_back_of_quantizer(quantizer: Any) -> WayBack:
     """Return what takes the centroids away again from a quantizer that has none now."""
     if quantizer.ntotal:
         return lambda: None
-    was_trained = quantizer.is_trained
+    was_trained, new = quantizer.is_trained, faiss.HNSW()
 
     def go_back() -> None:
         quantizer.reset()
         quantizer.is_trained = was_trained
+        if isinstance(quantizer, faiss.IndexHNSW):  # whose levels are drawn: the next are to be those of a new one
+            quantizer.hnsw.rng = new.rng
 
     return go_back

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from .._common.arrays import as_float32
 from .._common.numbers import as_int
 from .._common.types import Codes, Floats, Ids
+from .composites import with_ids
 from .refine import IndexBinaryRefine
 from .reranking import K_FACTOR
 from .signs import IndexIVFSigns
@@ -55,6 +56,15 @@ class IndexIVFSignsRefine(IndexBinaryRefine, IndexIVFSigns):
             raise TypeError(f"refine_index must be a faiss.Index, not {type(refine_index).__name__}")
         IndexIVFSigns.__init__(self, transforms, quantizer, nlist, refine_index.metric_type)
         self._put_beside(refine_index, k_factor)
+
+    @classmethod
+    def _around(cls, lists: IndexIVFSigns, ids: Ids | None, refine_index: Any, k_factor: float) -> IndexIVFSignsRefine:
+        """Return an index of lists and a store with the same rows, which ids may stand for."""
+        self = cls.__new__(cls)
+        self.__dict__.update(lists.__dict__)
+        keyed = self.index if ids is None else with_ids("IndexBinaryIDMap", self.index, ids)
+        self._go_on(keyed, refine_index, k_factor)
+        return self
 
     def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
         k, (k_factor, params) = as_int(k, "k", 1), self._unwrapped(params)

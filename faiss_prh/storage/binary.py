@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import faiss
-import numpy as np
 
 from .._common.types import Codes
 from ..index.binary_ops import has_all_rows, storage_of, without_id_map
 from ..index.composites import with_ids
-from .graphs import Graph, check_levels
-from .limits import Flaw, check_lookups
+from .graphs import Graph, give_search_fields, search_fields
+from .limits import Flaw, check_lookups, check_probes
+from .lists import Lists, check_centroids, list_sizes, write_lists
 from .records import Fields, RecordReader, RecordWriter
 
 _QUANTIZERS = ("IndexBinaryFlat", "IndexBinaryHNSW")
@@ -55,86 +55,48 @@ def _read_flat(source: RecordReader, kind: str, fields: Fields) -> Any:
 
 
 def _write_ivf(out: RecordWriter, index: Any) -> None:
-    lists = range(index.nlist)
-    sizes = np.array([index.invlists.list_size(number) for number in lists], np.int64)
-    _check_centroids(index.nlist, index.quantizer, bool(index.is_trained or sizes.any()))
+    sizes = list_sizes(index)
+    check_centroids(index.nlist, index.quantizer, bool(index.is_trained or any(sizes)))
     out.record(
         "IndexBinaryIVF", d=index.d, nlist=index.nlist, nprobe=min(index.nprobe, index.nlist),
         max_codes=index.max_codes, use_heap=bool(index.use_heap), is_trained=bool(index.is_trained),
         direct_map=index.direct_map.type,
     )  # fmt: skip
     out.write(index.quantizer)
-    out.array(sizes, "<u8")
-    for number in np.flatnonzero(sizes).tolist():
-        out.array(faiss.rev_swig_ptr(index.invlists.get_ids(number), int(sizes[number])), "<i8")
-    for number in np.flatnonzero(sizes).tolist():
-        out.array(faiss.rev_swig_ptr(index.invlists.get_codes(number), int(sizes[number]) * index.code_size), "u1")
+    write_lists(out, index, sizes)
 
 
 def _read_ivf(source: RecordReader, kind: str, fields: Fields) -> Any:
     d, nlist = _bits(fields), fields["nlist"]
-    if fields["nprobe"] > nlist:  # Faiss 1.8 would read beyond its arrays
-        raise Flaw(f"{fields['nprobe']} of {nlist} lists to be searched")
+    check_probes(fields)
     quantizer = source.read(_QUANTIZERS)
     if quantizer.d != d:
         raise Flaw(f"centroids of {quantizer.d} bits for codes of {d}")
-    sizes = source.array("<u8", nlist).tolist()
-    total = sum(sizes)
-    _check_centroids(nlist, quantizer, fields["is_trained"] or total > 0)
-    source.claim(total * (8 + d // 8))
-    ids = source.array("<i8", total)
+    lists = Lists.read(source, nlist, d // 8)
+    check_centroids(nlist, quantizer, fields["is_trained"] or len(lists.ids) > 0)
     index = faiss.IndexBinaryIVF(quantizer, d, nlist)
     index.own_fields = True
     quantizer.this.disown()
     for name in ("nprobe", "max_codes", "use_heap", "is_trained"):
         setattr(index, name, fields[name])
-    index.ntotal = total
-    first = 0
-    for number, size in enumerate(sizes):
-        if size:
-            codes = source.array("u1", size * index.code_size)
-            index.invlists.add_entries(number, size, faiss.swig_ptr(ids[first : first + size]), faiss.swig_ptr(codes))
-            first += size
-    if fields["direct_map"]:
-        index.set_direct_map_type(fields["direct_map"])
+    lists.fill(source, index, fields["direct_map"])
     return index
 
 
-def _check_centroids(nlist: int, quantizer: Any, is_used: bool) -> None:
-    if quantizer.ntotal != nlist and (is_used or quantizer.ntotal):
-        raise Flaw(f"{nlist} lists of {quantizer.ntotal} centroids")
-
-
 def _write_hnsw(out: RecordWriter, index: Any) -> None:
-    graph = Graph.of(index.hnsw)
-    graph.check()
-    if len(graph.levels) != index.ntotal:
-        raise Flaw(f"a graph of {len(graph.levels)} vertices for {index.ntotal} codes")
-    out.record(
-        "IndexBinaryHNSW", d=index.d, ntotal=index.ntotal, n_levels=len(graph.probabilities),
-        max_level=graph.max_level, entry_point=graph.entry_point, efConstruction=index.hnsw.efConstruction,
-        efSearch=index.hnsw.efSearch,
-    )  # fmt: skip
-    out.array(graph.rooms, "<i4")
-    out.array(graph.probabilities, "<f8")
-    out.array(graph.levels, "<i4")
-    out.array(graph.neighbours, "<i4")
+    graph = Graph.of(index.hnsw, index.ntotal)
+    out.record("IndexBinaryHNSW", d=index.d, ntotal=index.ntotal, **graph.fields(), **search_fields(index.hnsw))
+    graph.write(out)
     _write_codes(out, storage_of(index), index.ntotal)
 
 
 def _read_hnsw(source: RecordReader, kind: str, fields: Fields) -> Any:
-    n, n_levels = fields["ntotal"], fields["n_levels"]
-    rooms, probabilities = source.array("<i4", n_levels + 1), source.array("<f8", n_levels)
-    levels = source.array("<i4", n)
-    check_levels(rooms, levels)
-    neighbours = source.array("<i4", int(rooms[levels].sum(dtype=np.int64)))
-    graph = Graph(rooms, probabilities, levels, neighbours, fields["entry_point"], fields["max_level"])
-    graph.check()
-    index = faiss.IndexBinaryHNSW(_bits(fields), max(2, int(rooms[-1] - rooms[-2])))
+    graph = Graph.read(source, fields)
+    index = faiss.IndexBinaryHNSW(_bits(fields), graph.links)
     graph.give(index.hnsw)
-    index.hnsw.efConstruction, index.hnsw.efSearch = fields["efConstruction"], fields["efSearch"]
-    _add(storage_of(index), source.rows(n, index.code_size))
-    index.ntotal = n
+    give_search_fields(index.hnsw, fields)
+    _add(storage_of(index), source.rows(fields["ntotal"], index.code_size))
+    index.ntotal = fields["ntotal"]
     return index
 
 

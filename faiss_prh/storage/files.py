@@ -11,6 +11,8 @@ from typing import Any, BinaryIO
 from ..index.asymmetric import IndexBinaryAsymmetric
 from ..index.pretransform import IndexBinaryPreTransform
 from ..index.refine import IndexBinaryRefine
+from ..index.signs import IndexIVFSigns
+from ..index.signs_refine import IndexIVFSignsRefine
 from .container import ChunkReader, ChunkWriter, IndexFileError, replacing
 from .limits import Flaw
 from .records import RecordReader, RecordWriter
@@ -155,5 +157,6 @@ def _unpickled(data: bytes) -> Any:
     return deserialize_index(data, trusted=True)  # whoever does not trust a pickle must not load it
 
 
-for _class in (IndexBinaryPreTransform, IndexBinaryRefine, IndexBinaryAsymmetric):
+_OURS = (IndexBinaryPreTransform, IndexBinaryRefine, IndexBinaryAsymmetric, IndexIVFSigns, IndexIVFSignsRefine)
+for _class in _OURS:
     copyreg.pickle(_class, _reduce)

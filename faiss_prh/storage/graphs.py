@@ -9,6 +9,7 @@ import numpy as np
 
 from .._common.types import Doubles, Ids, Indices
 from .limits import MOST_NEIGHBOURS, Flaw
+from .records import Fields, RecordReader, RecordWriter
 
 
 class Graph(NamedTuple):
@@ -37,11 +38,42 @@ class Graph(NamedTuple):
     max_level: int
 
     @classmethod
-    def of(cls, hnsw: Any) -> Graph:
-        """Return the graph of Faiss's HNSW."""
+    def of(cls, hnsw: Any, n: int) -> Graph:
+        """Return the graph of Faiss's HNSW, or raise a Flaw if it is not one of n vertices that can be walked."""
         names = ("cum_nneighbor_per_level", "assign_probas", "levels", "neighbors")
         rooms, probabilities, levels, neighbours = (faiss.vector_to_array(getattr(hnsw, name)) for name in names)
-        return cls(rooms, probabilities, levels, neighbours, hnsw.entry_point, hnsw.max_level)
+        graph = cls(rooms, probabilities, levels, neighbours, hnsw.entry_point, hnsw.max_level)
+        graph.check()
+        _expect(len(levels) == n, f"a graph of {len(levels)} vertices for {n} vectors")
+        return graph
+
+    @classmethod
+    def read(cls, source: RecordReader, fields: Fields) -> Graph:
+        """Return the graph that comes next."""
+        n_levels = fields["n_levels"]
+        rooms, probabilities = source.array("<i4", n_levels + 1), source.array("<f8", n_levels)
+        levels = source.array("<i4", fields["ntotal"])
+        check_levels(rooms, levels)
+        neighbours = source.array("<i4", int(rooms[levels].sum(dtype=np.int64)))
+        graph = cls(rooms, probabilities, levels, neighbours, fields["entry_point"], fields["max_level"])
+        graph.check()
+        return graph
+
+    def fields(self) -> dict[str, int]:
+        """Return what the record of a graph says before its arrays."""
+        return {"n_levels": len(self.probabilities), "max_level": self.max_level, "entry_point": self.entry_point}
+
+    def write(self, out: RecordWriter) -> None:
+        """Write the arrays."""
+        out.array(self.rooms, "<i4")
+        out.array(self.probabilities, "<f8")
+        out.array(self.levels, "<i4")
+        out.array(self.neighbours, "<i4")
+
+    @property
+    def links(self) -> int:
+        """The neighbours of a vertex on the highest level: what Faiss's constructors ask for."""
+        return max(2, int(self.rooms[-1] - self.rooms[-2]))
 
     def give(self, hnsw: Any) -> None:
         """Make this the graph of Faiss's HNSW."""
@@ -75,6 +107,16 @@ class Graph(NamedTuple):
             places = offsets[there, None] + np.arange(self.rooms[level], self.rooms[level + 1])
             found = neighbours[places]
             _expect((levels[found[found >= 0]] > level).all(), "an edge to a vertex below its level")
+
+
+def search_fields(hnsw: Any) -> dict[str, int]:
+    """Return how Faiss's HNSW builds and searches its graph."""
+    return {"efConstruction": hnsw.efConstruction, "efSearch": hnsw.efSearch}
+
+
+def give_search_fields(hnsw: Any, fields: Fields) -> None:
+    """Let Faiss's HNSW build and search its graph as a record says."""
+    hnsw.efConstruction, hnsw.efSearch = fields["efConstruction"], fields["efSearch"]
 
 
 def check_levels(rooms: Indices, levels: Indices) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..index.grammar import METRICS, MOST_LISTS
 from ..index.reranking import LARGEST_FACTOR
+from ..index.signs import LARGEST_MARGIN
 from ..rotation import MAX_DIMENSIONS
 
 MOST_NEIGHBOURS = 1 << 12
@@ -70,6 +71,7 @@ _FIELDS: Mapping[str, Check] = {
     "k_factor": _number(1, LARGEST_FACTOR),
     "least": _SINGLE,
     "low": _number(0, 3e38),
+    "margin": _number(0, LARGEST_MARGIN),
     "max_codes": _whole(0, (1 << 63) - 1),
     "max_level": _whole(-1, 100),
     "metric": lambda value: _whole(0, 1000)(value) and value in METRICS,
@@ -91,25 +93,30 @@ _FIELDS: Mapping[str, Check] = {
     "rangestat_arg": _SINGLE,
     "reach": _number(0, 1),
     "seed": _whole(0, (1 << 32) - 1),
-    "step": _number(0, 100),
+    "step": _number(0, 3e38),
     "use_heap": _flag,
     "width": _number(0, 3e38),
 }
 _LINEAR = ("d_in", "d_out", "have_bias", "is_orthonormal", "is_trained")
 _RERANKED = ("n_transforms", "k_factor", "own_id_map")
+_GRAPH = ("n_levels", "max_level", "entry_point", "efConstruction", "efSearch")
+_SIGNS = ("metric", "nlist", "nprobe", "max_codes", "margin", "direct_map", "has_scale", "low", "step", "reach")
 KINDS: Mapping[str, tuple[str, ...]] = {
     "IndexBinaryPreTransform": ("n_transforms",),
     "IndexBinaryRefine": _RERANKED,
     "IndexBinaryAsymmetric": (*_RERANKED, "metric", "has_scale", "low", "step", "reach", "least", "width"),
+    "IndexIVFSigns": ("n_transforms", *_SIGNS),
+    "IndexIVFSignsRefine": (*_RERANKED, *_SIGNS),
     "IndexBinaryFlat": ("d", "ntotal"),
     "IndexBinaryIVF": ("d", "nlist", "nprobe", "max_codes", "use_heap", "is_trained", "direct_map"),
-    "IndexBinaryHNSW": ("d", "ntotal", "n_levels", "max_level", "entry_point", "efConstruction", "efSearch"),
+    "IndexBinaryHNSW": ("d", "ntotal", *_GRAPH),
     "IndexBinaryMultiHash": ("d", "ntotal", "nhash", "b", "nflip"),
     "IndexBinaryIDMap": ("ntotal",),
     "IndexBinaryIDMap2": ("ntotal",),
     "IndexFlat": ("d", "ntotal", "metric", "metric_arg"),
     "IndexFlatL2": ("d", "ntotal", "metric", "metric_arg"),
     "IndexFlatIP": ("d", "ntotal", "metric", "metric_arg"),
+    "IndexHNSWFlat": ("d", "ntotal", "metric", *_GRAPH),
     "IndexScalarQuantizer": (
         *("d", "ntotal", "metric", "metric_arg", "is_trained", "qtype", "rangestat", "rangestat_arg", "n_ranges"),
     ),
@@ -141,6 +148,12 @@ def check_fields(kind: str, fields: Mapping[str, Any]) -> None:
     for name, value in fields.items():
         if not _FIELDS[name](value):
             raise Flaw(f"{kind} with {name} = {value!r}")
+
+
+def check_probes(fields: Mapping[str, Any]) -> None:
+    """Raise a Flaw for an IVF that searches more lists than it has: Faiss 1.8 would read beyond its arrays."""
+    if fields["nprobe"] > fields["nlist"]:
+        raise Flaw(f"{fields['nprobe']} of {fields['nlist']} lists to be searched")
 
 
 def check_lookups(d: int, nhash: int, b: int, nflip: int) -> None:

@@ -79,6 +79,11 @@ def write_transform(out: RecordWriter, transform: Any) -> None:
         out.array(array, _KINDS[kind].dtype)
 
 
+def read_chain(source: RecordReader, fields: Fields) -> list[Any]:
+    """Return the transforms that come next."""
+    return [source.read(TRANSFORMS) for _ in range(fields["n_transforms"])]
+
+
 def _read_transform(source: RecordReader, kind: str, fields: Fields) -> Any:
     if not hasattr(faiss, kind):
         raise Flaw(f"a {kind}, which Faiss {faiss.__version__} does not have")

@@ -14,20 +14,24 @@ from ..index.composites import Composite, put_together, taken_apart
 from ..index.pretransform import IndexBinaryPreTransform
 from ..index.refine import IndexBinaryRefine
 from ..index.reranking import ReRanked
+from ..index.signs import IndexIVFSigns
 from .binary import BINARY_INDEXES, BINARY_READERS, write_binary
 from .limits import Flaw
 from .records import Fields, RecordReader, RecordWriter
+from .signs import SIGNS, SIGNS_READERS, check_rows, write_signs
 from .stores import STORE_READERS, STORES, write_store
-from .transforms import TRANSFORM_READERS, TRANSFORMS, write_transform
+from .transforms import TRANSFORM_READERS, read_chain, write_transform
 
 _OURS = ("IndexBinaryPreTransform", "IndexBinaryRefine", "IndexBinaryAsymmetric")
 _FLOAT_INDEXES = ("IndexPreTransform", "IndexIDMap", "IndexIDMap2", "IndexRefine", "faiss.Index")
-INDEXES = (*_OURS, *_FLOAT_INDEXES, *BINARY_INDEXES)
+INDEXES = (*_OURS, *SIGNS, *_FLOAT_INDEXES, *BINARY_INDEXES)
 
 
 def write_thing(out: RecordWriter, thing: Any) -> None:
     """Write the records of an index or a transform."""
-    if isinstance(thing, IndexBinaryPreTransform):
+    if isinstance(thing, IndexIVFSigns):
+        write_signs(out, thing)
+    elif isinstance(thing, IndexBinaryPreTransform):
         _write_ours(out, thing)
     elif isinstance(thing, faiss.VectorTransform):
         write_transform(out, thing)
@@ -43,10 +47,7 @@ def _write_ours(out: RecordWriter, index: IndexBinaryPreTransform) -> None:
     fields: dict[str, Any] = {"n_transforms": len(index.chain)}
     if isinstance(index, ReRanked):
         fields |= {"k_factor": index.k_factor, "own_id_map": index._has_own_id_map}
-        try:
-            index.check_rows()
-        except ValueError as error:
-            raise Flaw(str(error)) from None
+        check_rows(index)
     if isinstance(index, IndexBinaryAsymmetric):
         scale = index._scale or Scales(1.0, 0.0, 0.0)
         _check_scale(scale)
@@ -62,7 +63,7 @@ def _write_ours(out: RecordWriter, index: IndexBinaryPreTransform) -> None:
 
 
 def _read_ours(source: RecordReader, kind: str, fields: Fields) -> Any:
-    chain = _read_chain(source, fields)
+    chain = read_chain(source, fields)
     keyed = source.read(BINARY_INDEXES)
     if kind == "IndexBinaryPreTransform":
         return IndexBinaryPreTransform(chain, keyed)
@@ -130,7 +131,7 @@ def _sizes(index: Any) -> Iterator[int]:
 
 
 def _read_pre_transform(source: RecordReader, kind: str, fields: Fields) -> Any:
-    chain = _read_chain(source, fields)
+    chain = read_chain(source, fields)
     return put_together(Composite(kind, source.read(_FLOAT_INDEXES), transforms=chain))
 
 
@@ -160,10 +161,6 @@ def _read_faiss(source: RecordReader, kind: str, fields: Fields) -> Any:
     return index
 
 
-def _read_chain(source: RecordReader, fields: Fields) -> list[Any]:
-    return [source.read(TRANSFORMS) for _ in range(fields["n_transforms"])]
-
-
 READERS: dict[str, Callable[[RecordReader, str, Fields], Any]] = {
     **dict.fromkeys(_OURS, _read_ours),
     "IndexPreTransform": _read_pre_transform,
@@ -171,6 +168,7 @@ READERS: dict[str, Callable[[RecordReader, str, Fields], Any]] = {
     "IndexIDMap2": _read_id_map,
     "IndexRefine": _read_refine,
     "faiss.Index": _read_faiss,
+    **SIGNS_READERS,
     **BINARY_READERS,
     **STORE_READERS,
     **TRANSFORM_READERS,

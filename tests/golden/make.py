@@ -22,6 +22,9 @@ DESCRIPTIONS = {
     "v2-hash": "ITQ16,BHash2x6",
     "v2-stock": "IDMap2,PRH,IVF4,Flat,RFlat",
     "v2-product": "PRH,BFlat,RAsym",
+    "v2-signs": "PRH,IVF4,Signs",
+    "v2-signs-refine": "IDMap,PRH,IVF4,Signs,Refine(SQ8)",
+    "v2-signs-product": "PRH,IVF4_HNSW8,Signs",
 }
 
 
@@ -31,7 +34,7 @@ def make_indexes() -> None:
     x = rng.normal(size=(100, 20)).astype("float32")
     xq = x[::20]
     for name, description in DESCRIPTIONS.items():
-        metric = faiss.METRIC_INNER_PRODUCT if name == "v2-product" else faiss.METRIC_L2
+        metric = faiss.METRIC_INNER_PRODUCT if name.endswith("product") else faiss.METRIC_L2
         index = faiss_prh.index_factory(20, description, metric)
         index.train(x)
         if "IDMap" in description:
