@@ -314,7 +314,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         scan = scanning.lists_of(lists, id_map, params)
         scan.max_codes = max_codes
         scan.low, scan.step, scan.reach = self._trained_scale()
-        scan.margin = self._margin if margin is None else margin
+        scan.margin = self._margin if margin is None else _as_margin(margin)
         scan.is_isometric = chain.is_isometric(self.chain)
         centroids = self._centroids()
         scan.centroids = int(faiss.swig_ptr(centroids))
