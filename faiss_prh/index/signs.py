@@ -275,6 +275,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         """Return distances, rows and, if wanted, codes of the k best."""
         scan, queries = self._scan(vectors, params)
         if not (len(vectors) and self.ntotal):
+            chain.apply(self.chain, vectors)  # or an error, as if there were any
             return nothing_found(len(vectors), k, self.metric_type, self._kept_bytes)
         scan.wants_places, scan.shortlist = with_codes, n_short
         self._let_rank(scan, len(vectors))
