@@ -175,7 +175,9 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         self._train_transforms(vectors)
         most = max(_SCALE_SAMPLE, _POINTS_OF_A_LIST * self.nlist)
         z = chain.apply(self.chain, vectors[:: -(-len(vectors) // most)])
-        if self.quantizer.ntotal != self.nlist:
+        if self.quantizer.ntotal:
+            self._centroids()  # or an error, before more are added to them
+        else:
             train_quantizer(self.quantizer, self.nlist, z)
         if self._scale is None:
             some = z[:: -(-len(z) // _SCALE_SAMPLE)]
