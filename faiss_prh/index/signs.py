@@ -325,7 +325,8 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         if self.metric_type == faiss.METRIC_INNER_PRODUCT:
             scan.is_product = True
             scan.set_offset(chain.offset(self.chain))
-            scan.is_isometric &= self.chain[-1].d_out >= self.d  # what is dropped may make a product larger
+            # What is dropped may make a product larger.
+            scan.is_isometric &= min(transform.d_out for transform in self.chain) >= self.d
         if len(vectors) <= _FEW and isinstance(self.quantizer, faiss.IndexFlat) and quantizer_params is None:
             return scan, _scan.Batch(vectors, scanning.let_transform(scan, self.chain, vectors), n_probes=nprobe)
         scan.d, scan.bits, z = self.d, self.chain[-1].d_out, chain.apply(self.chain, vectors)
