@@ -313,6 +313,8 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         lists, id_map = binary_ops.without_id_map(self._keyed)
         params = parameters.checked(lists, params, SearchParametersIVFSigns)
         nprobe, max_codes, quantizer_params = scanning.of_lists(lists, params)
+        if isinstance(self.quantizer, (faiss.IndexFlat, faiss.IndexHNSWFlat)):
+            parameters.checked(self.quantizer, quantizer_params)
         margin = getattr(params, "margin", None)
         scan = scanning.lists_of(lists, id_map, params)
         scan.max_codes = max_codes
