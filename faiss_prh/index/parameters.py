@@ -30,6 +30,7 @@ _TAKEN: dict[type, tuple[type, ...]] = {
     faiss.IndexBinaryHNSW: (faiss.SearchParameters, faiss.SearchParametersHNSW),
     faiss.IndexBinaryHash: (),
     faiss.IndexBinaryMultiHash: (),
+    faiss.IndexHNSWFlat: (faiss.SearchParameters, faiss.SearchParametersHNSW),
 }
 """What parameters each kind of index takes; any other kind takes plain ones."""
 

@@ -148,7 +148,9 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         self._train_transforms(vectors)
         most = max(_SCALE_SAMPLE, _POINTS_OF_A_LIST * self.nlist)
         z = chain.apply(self.chain, vectors[:: -(-len(vectors) // most)])
-        if not self.quantizer.ntotal:
+        if self.quantizer.ntotal:
+            self._centroids()  # or an error, before more are added to them
+        else:
             train_quantizer(self.quantizer, self.nlist, z)
         if self._scale is None:
             some = z[:: -(-len(z) // _SCALE_SAMPLE)]
@@ -248,6 +250,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         """Return distances, rows and, if wanted, codes of the k best."""
         scan, queries = self._what_to_scan(vectors, params)
         if not (len(vectors) and self._scanned_index().ntotal.value):
+            chain.apply(self.chain, vectors)  # or an error, as if there were any
             return nothing_found(len(vectors), k, self.metric_type, self._kept_bytes)
         scan.wants_places, scan.shortlist = with_codes, n_short
         self._let_rank(scan, len(vectors))
@@ -285,14 +288,17 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         margin = getattr(params, "margin", None)
         scan = scanned.scan(params)
         nprobe, quantizer_params = scanned.set_lists(scan, params)
+        if isinstance(self.quantizer, (faiss.IndexFlat, faiss.IndexHNSWFlat)):
+            parameters.checked(self.quantizer, quantizer_params)
         scan.low, scan.step, scan.reach = self._trained_scale()
-        scan.margin = self._margin if margin is None else margin
+        scan.margin = self._margin if margin is None else as_margin(margin)
         scan.is_isometric = chain.is_isometric(self.chain)
         scan.centroids = self._centroids_at(scan)
         if self.metric_type == faiss.METRIC_INNER_PRODUCT:
             scan.is_product = True
             scan.set_offset(chain.offset(self.chain))
-            scan.is_isometric &= self.chain[-1].d_out >= self.d  # what is dropped may make a product larger
+            # What is dropped may make a product larger.
+            scan.is_isometric &= min(transform.d_out for transform in self.chain) >= self.d
         if len(vectors) <= _FEW and isinstance(self.quantizer, faiss.IndexFlat) and quantizer_params is None:
             return scan, _scan.Batch(vectors, scanning.let_transform(scan, self.chain, vectors), n_probes=nprobe)
         scan.d, scan.bits, z = self.d, self.chain[-1].d_out, chain.apply(self.chain, vectors)
