@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..index.grammar import METRICS, MOST_LISTS
+from ..index.parameters import LARGEST_MARGIN
 from ..index.reranking import LARGEST_FACTOR
-from ..index.signs import LARGEST_MARGIN
 from ..rotation import MAX_DIMENSIONS
 
 MOST_NEIGHBOURS = 1 << 12
