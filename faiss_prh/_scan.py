@@ -25,7 +25,9 @@ class Scan(ctypes.Structure):
     _fields_ = (
         *((name, c_void_p) for name in ("lists", "codes")),
         *((name, c_int64) for name in ("n_lists", "n_codes", "code_size", "bits", "max_codes")),
-        *((name, c_void_p) for name in ("selector", "ids", "centroids")),
+        *((name, c_void_p) for name in ("selector", "ids")),
+        ("n_ids", c_int64),
+        ("centroids", c_void_p),
         *((name, c_float) for name in ("low", "step", "reach", "margin")),
         *((name, c_int32) for name in ("is_product", "is_isometric", "wants_places")),
         *((name, c_int64) for name in ("n_rows", "shortlist")),

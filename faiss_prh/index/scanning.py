@@ -49,7 +49,7 @@ def set_filter(scan: Scan, id_map: Any, params: Any) -> None:
         scan.selector = int(params.sel.this)
         scan.keep(params)
         if id_map is not None:
-            scan.ids = int(id_map.id_map.data() or 0)
+            scan.ids, scan.n_ids = int(id_map.id_map.data() or 0), id_map.id_map.size()
 
 
 def of_lists(ivf: Any, params: Any) -> tuple[int, int, Any]:

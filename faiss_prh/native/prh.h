@@ -68,6 +68,7 @@ struct PrhScan {
     std::int64_t max_codes;          // no more lists after so many codes; 0: all
     const void* selector;            // a faiss::IDSelector of ids, or null
     const std::int64_t* ids;         // the ids of rows, which are what lists keep; null: they are ids
+    std::int64_t n_ids;              // how many; other rows are left out
 
     // Codes of residuals: a byte behind the code is for the norm, low + step · byte; signs stand for reach times the norm.
     const float* centroids;          // a row of `bits` values for each list; null: codes of whole vectors

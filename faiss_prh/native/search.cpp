@@ -189,7 +189,7 @@ class Searcher {
                          [&](const Candidate& one) { promising_.add(one); });
             shortlist_.swap(promising_.all());
         } else {
-            find_nearest(query, std::max(k, scan_.shortlist));
+            find_nearest(query, computer_ || scan_.beside ? std::max(k, scan_.shortlist) : k);
         }
         return ranked(query, k);
     }
@@ -198,7 +198,7 @@ class Searcher {
     std::vector<Candidate>& k_best_of(const Query& query, std::int64_t n, const std::int64_t* rows, std::int64_t k) {
         shortlist_.clear();
         for (std::int64_t at = 0; at < n; at++)
-            if (rows[at] >= 0) shortlist_.push_back({0, 0, rows[at], scan_.codes + rows[at] * scan_.code_size});
+            if (is_there(rows[at])) shortlist_.push_back({0, 0, rows[at], scan_.codes + rows[at] * scan_.code_size});
         return ranked(query, k);
     }
 
@@ -296,6 +296,7 @@ class Searcher {
     bool is_allowed(const List& list, std::int64_t at) const {
         if (!scan_.selector) return true;
         const std::int64_t row = list.row(at);
+        if (scan_.ids && (row < 0 || row >= scan_.n_ids)) return false;   // as is_there()
         return static_cast<const faiss::IDSelector*>(scan_.selector)->is_member(scan_.ids ? scan_.ids[row] : row);
     }
 
@@ -335,6 +336,7 @@ class Searcher {
     }
 
     void prefetch(std::int64_t row) const {
+        if (!is_there(row)) return;   // or the address overflows
         const std::int64_t size = std::min<std::int64_t>(scan_.vector_size, kPrefetchedBytes);
         for (std::int64_t at = 0; at < size; at += 64) __builtin_prefetch(scan_.vectors + row * scan_.vector_size + at);
     }
@@ -385,6 +387,7 @@ class Searcher {
 // Calls work(searcher, query, number of it) for each query.
 template <class Work>
 void for_each_query(const PrhScan& scan, const PrhQueries& queries, const Work& work) {
+    if (queries.n == 0) return;   // then there is no computer either
     std::atomic<std::int64_t> n_searchers{0};
     const std::int64_t n_bytes = (scan.bits + 7) / 8;
     parallel_for(queries.n, kChunk, [&] {
