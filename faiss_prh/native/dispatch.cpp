@@ -18,12 +18,27 @@ struct Level {
     const ScanKernel& scan_kernel;
 };
 
+#ifdef PRH_HAVE_AVX512
+bool has_avx512() {
+#ifdef PRH_EMULATE_AVX512
+    return true;
+#else
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512vpopcntdq");
+#endif
+}
+#endif
+
 const std::vector<Level>& levels() {
     static const std::vector<Level> found = [] {
         std::vector<Level> all{{"baseline", baseline::kernel, baseline::scan_kernel}};
 #ifdef PRH_HAVE_AVX2
         if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("popcnt"))
             all.push_back({"avx2", avx2::kernel, avx2::scan_kernel});
+#endif
+#ifdef PRH_HAVE_AVX512   // transforms gain nothing from it
+        if (all.size() > 1 && has_avx512()) all.push_back({"avx512", avx2::kernel, avx512::scan_kernel});
 #endif
         return all;
     }();

@@ -2,6 +2,9 @@
 #include "scan.hpp"
 
 #include "simd.hpp"
+#if PRH_LANES == 16
+#include "scan_avx512.hpp"
+#endif
 
 namespace prh {
 namespace {
@@ -90,6 +93,9 @@ void hamming(const CodeQuery& query, const std::uint8_t* codes, int n, std::int3
 
 void all_distances(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t* distances,
                    std::int32_t* norms) {
+#if PRH_LANES == 16
+    if (distances_by_eights(query, codes, n, distances, norms, kAhead)) return;
+#endif
     const auto with = [&](auto whole, auto tail) {
         (query.n_bytes % 8 ? tail : whole)(query, codes, n, distances, norms);
     };
@@ -116,11 +122,28 @@ inline Float as_floats(Word words) {
     return __builtin_convertvector(reinterpret_cast<Signed>(words), Float);
 }
 
-// Calls wanted(c) for those positions c of a block whose lanes is_wanted(first) is true of.
+// A bit for each lane where a is less than b. Words are below 2^31.
+#if PRH_LANES == 16
+inline std::uint32_t below(Float a, float b) {
+    return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), _mm512_set1_ps(b), _CMP_LT_OQ);
+}
+inline std::uint32_t below(Word a, std::int32_t b) {
+    return _mm512_cmpgt_epi32_mask(_mm512_set1_epi32(b), reinterpret_cast<__m512i>(a));
+}
+#else
+inline std::uint32_t below(Float a, float b) {
+    return lane_mask(reinterpret_cast<Word>(a < b));
+}
+inline std::uint32_t below(Word a, std::int32_t b) {
+    return lane_mask(reinterpret_cast<Word>(a < static_cast<std::uint32_t>(b)));
+}
+#endif
+
+// Calls wanted(c) for those positions c of a block that is_wanted(first) has a bit for.
 template <class IsWanted, class Wanted>
 inline void for_each_wanted(int n, const IsWanted& is_wanted, const Wanted& wanted) {
     for (int first = 0; first < n; first += PRH_LANES) {
-        std::uint32_t mask = lane_mask(is_wanted(first));
+        std::uint32_t mask = is_wanted(first);
         if (n - first < PRH_LANES) mask &= (1u << (n - first)) - 1;
         for (; mask; mask &= mask - 1) wanted(first + __builtin_ctz(mask));
     }
@@ -132,7 +155,7 @@ int near(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t 
     int count = 0;
     for_each_wanted(
         n,
-        [&](int c) { return reinterpret_cast<Word>(load_words(distances + c) < static_cast<std::uint32_t>(threshold)); },
+        [&](int c) { return below(load_words(distances + c), threshold); },
         [&](int c) { positions[count++] = static_cast<std::uint8_t>(c); });
     return count;
 }
@@ -147,7 +170,7 @@ inline float sum_of_lanes(VectorTypes<8>::Float v) {
 }
 #endif
 
-#ifdef __AVX2__
+#if PRH_LANES == 8
 float signed_sum(const std::uint8_t* code, std::int64_t n_bytes, const float* r, float sum) {
     // A masked load looks at the highest bit of each lane: shifted so far, that is one of the code.
     const __m256i to_highest = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
@@ -169,7 +192,7 @@ float signed_sum(const std::uint8_t* code, std::int64_t n_bytes, const float* r,
     }
     return 2 * sum_of_lanes(VectorTypes<8>::Float((sums[0] + sums[1]) + (sums[2] + sums[3]))) - sum;
 }
-#else
+#elif PRH_LANES < 8
 struct BitMasks {
     std::uint32_t of[256][8];   // for each byte, all ones where the bit is set
 };
@@ -220,8 +243,7 @@ int promising(const CodeQuery& query, const Estimate& estimate, const std::uint8
             const Float u = kQuarter - e.angle * as_floats(load_words(distances + c)), u2 = u * u;
             const Float cosine = u * (0.9999f + u2 * (-0.166627f + u2 * 0.0079826f));
             const Float length = e.low + e.step * as_floats(load_words(norms + c));
-            return reinterpret_cast<Word>(
-                e.base + length * (e.square * length - e.product * (cosine + e.margin)) < threshold);
+            return below(e.base + length * (e.square * length - e.product * (cosine + e.margin)), threshold);
         },
         [&](int c) { positions[count++] = static_cast<std::uint8_t>(c); });
     int n_found = 0;
@@ -235,6 +257,7 @@ int promising(const CodeQuery& query, const Estimate& estimate, const std::uint8
     return n_found;
 }
 
+#if PRH_LANES < 16
 Residual residual(std::int64_t d, const float* z, const float* c, float* r, std::uint8_t* code) {
     Float squares = {}, sums = {};
     std::int64_t i = 0;
@@ -261,6 +284,8 @@ Residual residual(std::int64_t d, const float* z, const float* c, float* r, std:
     }
     return found;
 }
+
+#endif
 
 // The sum of term(a, b) over all values.
 template <class Term>

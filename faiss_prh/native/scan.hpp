@@ -52,5 +52,10 @@ namespace avx2 {
 extern const ScanKernel scan_kernel;
 }
 #endif
+#ifdef PRH_HAVE_AVX512
+namespace avx512 {
+extern const ScanKernel scan_kernel;
+}
+#endif
 
 }  // namespace prh

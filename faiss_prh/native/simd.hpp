@@ -6,6 +6,10 @@
 #ifdef __x86_64__
 #include <immintrin.h>
 #endif
+#ifdef PRH_EMULATE_AVX512   // by SIMDe, for tests on machines without it
+#define SIMDE_ENABLE_NATIVE_ALIASES
+#include <simde/x86/avx512.h>
+#endif
 
 namespace prh {
 namespace {
@@ -21,6 +25,11 @@ template <>
 struct VectorTypes<8> {
     typedef float Float __attribute__((vector_size(32)));
     typedef std::uint32_t Word __attribute__((vector_size(32)));
+};
+template <>
+struct VectorTypes<16> {
+    typedef float Float __attribute__((vector_size(64)));
+    typedef std::uint32_t Word __attribute__((vector_size(64)));
 };
 
 typedef double Double4 __attribute__((vector_size(32)));

@@ -1,78 +1,21 @@
 // The native library's C functions against plain loops in double precision, at every SIMD level this CPU has.
 // Every buffer is of the exact size, so that a sanitizer sees a step beyond it.
+// check_scan.cpp does the same for searching.
+#include "check.hpp"
+
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <cstdarg>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <random>
 #include <thread>
-#include <vector>
 
 #include "faiss_abi.hpp"
-#include "prh.h"
 
 namespace {
 
-using Floats = std::vector<float>;
-using Doubles = std::vector<double>;
-using Bytes = std::vector<std::uint8_t>;
-
 constexpr double kRounding = 1e-5;   // of a vector's norm
-
-// Counted without ordering: the order that a sanitizer for threads sees must be the library's.
-std::atomic<int> n_failures{0};
-std::atomic<long> n_checks{0};
-
-__attribute__((format(printf, 2, 3))) void check(bool good, const char* format, ...) {
-    n_checks.fetch_add(1, std::memory_order_relaxed);
-    if (good || n_failures.fetch_add(1, std::memory_order_relaxed) > 20) return;
-    va_list arguments;
-    va_start(arguments, format);
-    std::fprintf(stderr, "%s: ", prh_active_simd_level());
-    std::vfprintf(stderr, format, arguments);
-    std::fprintf(stderr, "\n");
-    va_end(arguments);
-}
-
-void succeed(const char* failure) {
-    check(!failure, "failed: %s", failure ? failure : "");
-}
-void succeed(std::int64_t unusable_row) {
-    check(unusable_row == -1, "failed at row %lld", static_cast<long long>(unusable_row));
-}
-
-int one_thread() {
-    return 1;
-}
-int four_threads() {
-    return 4;
-}
-
-class Random {
-  public:
-    explicit Random(unsigned seed) : engine_(seed) {}
-    int below(int n) { return static_cast<int>(engine_() % static_cast<unsigned>(n)); }
-    float value() { return static_cast<float>(engine_() / 2147483648.0 - 1); }
-    Floats values(std::int64_t n) {
-        Floats all(n);
-        for (float& v : all) v = value();
-        return all;
-    }
-    std::vector<std::int32_t> order(int n) {
-        std::vector<std::int32_t> all(n);
-        std::iota(all.begin(), all.end(), 0);
-        for (int k = n - 1; k > 0; k--) std::swap(all[k], all[below(k + 1)]);
-        return all;
-    }
-
-  private:
-    std::mt19937 engine_;
-};
 
 // A rotation as the library is given it, and as a plain loop.
 struct Rotation {
@@ -385,6 +328,7 @@ void check_level() {
         for (const int k : {1, 3, 10}) check_gather(9, n_bytes, k);
     check_gather(500, 16, 40);
     check_failures();
+    check_scanning();
 }
 
 }  // namespace
