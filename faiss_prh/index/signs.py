@@ -23,8 +23,6 @@ from .reranking import nothing_found
 from .residuals import ResidualScale, centroids_of, list_bytes, train_quantizer, with_lists, without_lists
 from .training import WayBack, way_back
 
-_FEW = 20
-"""Up to so many queries, native code looks for the lists as fast as Faiss, which then uses no matrix product either."""
 _SCALE_SAMPLE = 10_000
 """The most training vectors that the scale of residuals is learned from."""
 _POINTS_OF_A_LIST = 256
@@ -299,7 +297,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
             scan.set_offset(chain.offset(self.chain))
             # What is dropped may make a product larger.
             scan.is_isometric &= min(transform.d_out for transform in self.chain) >= self.d
-        if len(vectors) <= _FEW and isinstance(self.quantizer, faiss.IndexFlat) and quantizer_params is None:
+        if isinstance(self.quantizer, faiss.IndexFlat) and quantizer_params is None:  # as native code looks for lists
             return scan, _scan.Batch(vectors, scanning.let_transform(scan, self.chain, vectors), n_probes=nprobe)
         scan.d, scan.bits, z = self.d, self.chain[-1].d_out, chain.apply(self.chain, vectors)
         y = z - chain.offset(self.chain) if scan.is_product else z  # ⟨Aq, Ax + b⟩ is that of q and x, and ⟨Aq, b⟩

@@ -305,6 +305,39 @@ float dot(std::int64_t d, const float* a, const float* b) {
     return sum_of(d, a, b, [](auto x, auto y) { return x * y; });
 }
 
+// Two by four at a time, so that what is loaded is used more than once.
+void products(std::int64_t d, std::int64_t n, const float* a, std::int64_t n_others, const float* b, float* products) {
+    constexpr int kRows = 2, kColumns = 4;
+    const std::int64_t n_whole = n / kRows * kRows, n_others_whole = n_others / kColumns * kColumns;
+    for (std::int64_t j = 0; j < n_others_whole; j += kColumns)
+        for (std::int64_t i = 0; i < n_whole; i += kRows) {
+            Float sums[kRows][kColumns];
+#pragma GCC unroll 2
+            for (int row = 0; row < kRows; row++)
+#pragma GCC unroll 4
+                for (int column = 0; column < kColumns; column++) sums[row][column] = Float{};   // no call of memset
+            std::int64_t at = 0;
+            for (; at + PRH_LANES <= d; at += PRH_LANES)
+#pragma GCC unroll 2
+                for (int row = 0; row < kRows; row++) {
+                    const Float own = load<Float>(a + (i + row) * d + at);
+#pragma GCC unroll 4
+                    for (int column = 0; column < kColumns; column++)
+                        sums[row][column] += own * load<Float>(b + (j + column) * d + at);
+                }
+            for (int row = 0; row < kRows; row++)
+                for (int column = 0; column < kColumns; column++) {
+                    float total = sum_of_lanes(sums[row][column]);
+                    for (std::int64_t rest = at; rest < d; rest++)
+                        total += a[(i + row) * d + rest] * b[(j + column) * d + rest];
+                    products[(i + row) * n_others + j + column] = total;
+                }
+        }
+    for (std::int64_t i = 0; i < n; i++)
+        for (std::int64_t j = i < n_whole ? n_others_whole : 0; j < n_others; j++)
+            products[i * n_others + j] = dot(d, a + i * d, b + j * d);
+}
+
 float square_distance(std::int64_t d, const float* a, const float* b) {
     return sum_of(d, a, b, [](auto x, auto y) { return (x - y) * (x - y); });
 }
@@ -312,7 +345,7 @@ float square_distance(std::int64_t d, const float* a, const float* b) {
 }  // namespace
 
 namespace PRH_LEVEL {
-extern const ScanKernel scan_kernel = {near, promising, signed_sum, residual, dot, square_distance};
+extern const ScanKernel scan_kernel = {near, promising, signed_sum, residual, products, dot, square_distance};
 }
 
 }  // namespace prh

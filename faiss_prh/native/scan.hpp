@@ -40,6 +40,9 @@ struct ScanKernel {
     float (*signed_sum)(const std::uint8_t* code, std::int64_t n_bytes, const float* r, float sum);
     // z − c (z if c is null) to r, and its signs to the code, whose last bits stay 0.
     Residual (*residual)(std::int64_t d, const float* z, const float* c, float* r, std::uint8_t* code);
+    // The products of n vectors of d values with each of n_others, row by row.
+    void (*products)(std::int64_t d, std::int64_t n, const float* a, std::int64_t n_others, const float* b,
+                     float* products);
     float (*dot)(std::int64_t d, const float* a, const float* b);
     float (*square_distance)(std::int64_t d, const float* a, const float* b);
 };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "failure.hpp"
+#include "nearest_lists.hpp"
 #include "searcher.hpp"
 #include "threads.hpp"
 
@@ -49,17 +50,20 @@ void for_each_query(const PrhScan& scan, PrhQueries& queries, const Work& work) 
     std::atomic<std::int64_t> n_searchers{0}, unusable{-1};
     const bool has_z = scan.transform || queries.z;
     const auto row = [](auto* rows, std::int64_t q, std::int64_t size) { return rows ? rows + q * size : nullptr; };
-    const auto search_some = [&](Searcher& searcher, Transformed& transformed, std::int64_t begin, std::int64_t end) {
+    const bool finds_lists = scan.centroids && !queries.probes;
+    const auto search_some = [&](Searcher& searcher, Transformed& transformed, NearestLists& lists, std::int64_t begin,
+                                 std::int64_t end) {
         const std::int64_t bad =
             has_z ? transformed(end - begin, row(queries.x, begin, scan.d), row(queries.z, begin, scan.bits)) : -1;
         if (bad >= 0) {
             unusable = begin + bad;
             throw std::invalid_argument("a query is not finite or too large");
         }
+        if (finds_lists) lists.find(end - begin, transformed.row(0));
         for (std::int64_t q = begin; q < end; q++)
             work(searcher,
                  Query{has_z ? transformed.row(q - begin) : nullptr, row(queries.x, q, scan.d),
-                       row(queries.probes, q, queries.n_probes)},
+                       finds_lists ? lists.row(q - begin) : row(queries.probes, q, queries.n_probes)},
                  q);
     };
     const auto make_work = [&] {
@@ -67,9 +71,10 @@ void for_each_query(const PrhScan& scan, PrhQueries& queries, const Work& work) 
         const auto searcher =
             std::make_shared<Searcher>(scan, queries.n_probes, static_cast<faiss::DistanceComputer*>(computer));
         const auto transformed = std::make_shared<Transformed>(scan, has_z ? queries.n : 0);
-        return [&, searcher, transformed](std::int64_t begin, std::int64_t end) {
+        const auto lists = std::make_shared<NearestLists>(scan, queries.n_probes);
+        return [&, searcher, transformed, lists](std::int64_t begin, std::int64_t end) {
             for (std::int64_t first = begin; first < end; first += kChunk)
-                search_some(*searcher, *transformed, first, std::min(end, first + kChunk));
+                search_some(*searcher, *transformed, *lists, first, std::min(end, first + kChunk));
         };
     };
     try {

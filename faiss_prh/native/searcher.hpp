@@ -93,25 +93,14 @@ class Searcher {
     }
 
   private:
-    // The lists to search: of the nearest codes or centroids, of equally near ones the first.
+    // The lists to search, if they are those of the nearest codes: of equally near ones the first.
     void find_lists(Query& query) {
         if (!scan_.centroids) set_code(query);
-        if (!scan_.lists || query.probes) return;
-        if (scan_.coarse) {
-            nearest_.start(n_probes_, 8 * n_bytes_);
-            scan_near({code_.data(), n_bytes_, n_bytes_}, 0, {scan_.coarse, nullptr, scan_.n_lists}, false);
-            shortlist_.swap(nearest_.all());
-            std::sort(shortlist_.begin(), shortlist_.end(), is_better);
-        } else {
-            best_.start(n_probes_);
-            for (std::int64_t number = 0; number < scan_.n_lists; number++) {
-                const float* const centroid = scan_.centroids + number * scan_.bits;
-                const float distance = scan_.is_product ? -kernel_.dot(scan_.bits, query.z, centroid)
-                                                        : kernel_.square_distance(scan_.bits, query.z, centroid);
-                if (distance < best_.threshold()) best_.add({distance, 0, number, nullptr});
-            }
-            shortlist_.swap(best_.sorted());
-        }
+        if (!scan_.coarse || query.probes) return;
+        nearest_.start(n_probes_, 8 * n_bytes_);
+        scan_near({code_.data(), n_bytes_, n_bytes_}, 0, {scan_.coarse, nullptr, scan_.n_lists}, false);
+        shortlist_.swap(nearest_.all());
+        std::sort(shortlist_.begin(), shortlist_.end(), is_better);
         probes_.assign(n_probes_, -1);
         for (std::size_t p = 0; p < shortlist_.size(); p++) probes_[p] = shortlist_[p].place;
         query.probes = probes_.data();
