@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import faiss
@@ -25,7 +26,7 @@ _BINARY = re.compile(
     r"BFlat|BIVF(?P<nlist>\d+[kM]?)(_HNSW(?P<coarse_links>\d*))?|BHNSW(?P<links>\d*)"
     r"|BHash((?P<tables>\d+)x)?(?P<hash_bits>\d+)"
 )
-_LISTS_OF_SIGNS = re.compile(r"IVF\d+[kM]?(_HNSW\d*)?")
+_LISTS_OF_SIGNS = re.compile(r"IVF\d+[kM]?(_HNSW(?P<coarse_links>\d*))?")
 _BINARY_FORMS = "BFlat, BIVF<lists>, BIVF<lists>_HNSW<links>, BHNSW<links>, BHash<bits>, BHash<tables>x<bits>"
 
 
@@ -114,10 +115,12 @@ def _behind_transforms(chain: list[Any], index: Any, rerank: str, metric: int) -
 
 def _lists_of_signs(chain: list[Any], lists: str, rerank: str, metric: int) -> IndexIVFSigns:
     # An IDMap in the string changes nothing: the lists keep ids.
-    if not _LISTS_OF_SIGNS.fullmatch(lists):
+    match = _LISTS_OF_SIGNS.fullmatch(lists)
+    if not match:
         raise ValueError(f"{lists + ',Signs'!r}: the lists are written IVF<lists> or IVF<lists>_HNSW<links>")
     if rerank == "RAsym":
         raise ValueError("'RAsym' ranks the results of a binary index; 'Signs' ranks that way by itself")
+    _check_links(match, "coarse_links")
     owner = _faiss_factory(chain[-1].d_out, f"{lists},Flat", metric)
     quantizer, nlist = faiss.downcast_index(owner.quantizer), owner.nlist
     quantizer.referenced_objects = [owner]  # which deletes it in the end
@@ -178,13 +181,20 @@ def _binary_index(bits: int, core: str) -> Any:
 
 def _check_sizes(match: re.Match[str], bits: int) -> None:
     """Refuse numbers that Faiss takes and then crashes or finds nothing with."""
-    for name, least, most in (
-        ("coarse_links", 2, 1000), ("links", 2, 1000), ("tables", 1, bits), ("hash_bits", 1, bits),
-    ):  # fmt: skip
-        if match[name] and not least <= int(match[name]) <= most:
-            raise ValueError(f"{match[0]!r}: {match[name]} must be at least {least} and at most {most}")
+    _check_links(match, "coarse_links", "links")
+    _check_numbers(match, ("tables", "hash_bits"), 1, bits)
     if match["tables"] and int(match["tables"]) * int(match["hash_bits"]) > bits:
         raise ValueError(f"{match[0]!r}: more than the {bits} bits of a code")
+
+
+def _check_links(match: re.Match[str], *names: str) -> None:
+    _check_numbers(match, names, 2, 1000)
+
+
+def _check_numbers(match: re.Match[str], names: Iterable[str], least: int, most: int) -> None:
+    for name in names:
+        if match[name] and not least <= int(match[name]) <= most:
+            raise ValueError(f"{match[0]!r}: {match[name]} must be at least {least} and at most {most}")
 
 
 def _faiss_factory(d: int, description: str, metric: int) -> Any:
