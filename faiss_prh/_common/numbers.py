@@ -44,8 +44,8 @@ def as_float(value: Any, name: str, least: float, most: float = math.inf) -> flo
     """
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} must be a number, not {value!r}")
-    is_huge = isinstance(value, int) and value > sys.float_info.max  # of which Python makes no float
-    number = math.inf if is_huge else float(value)
+    is_huge = isinstance(value, int) and abs(value) > sys.float_info.max  # of which Python makes no float
+    number = (math.inf if value > 0 else -math.inf) if is_huge else float(value)
     if not least <= number <= most:
         allowed = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
         raise ValueError(f"{name} must be {allowed}, not {number:g}")
