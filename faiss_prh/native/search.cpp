@@ -284,13 +284,20 @@ class Searcher {
                     const std::int64_t at = first + positions_[p];
                     if (!(estimates_[p] < threshold()) || !is_allowed(list, at)) continue;   // it has become less
                     const std::uint8_t* const code = list.codes + at * scan_.code_size;
-                    const float length = scan_.low + scan_.step * code[n_bytes_];
-                    found({estimates_[p], sure * estimate.product * length, place_of(number, at), code});
+                    found({estimates_[p], slack(estimate, sure, code[n_bytes_]), place_of(number, at), code});
                 }
                 first += n;
                 block = std::min(2 * block, kBlock);
             }
         });
+    }
+
+    // How much better than its estimate a vector may be, by the errors of its signs and of the byte for its norm. The first
+    // and the last byte may stand for any norm beyond them.
+    float slack(const Estimate& estimate, float sure, std::uint8_t byte) const {
+        if (byte == 0 || byte == 255) return std::numeric_limits<float>::infinity();
+        const float length = scan_.low + scan_.step * byte;
+        return sure * estimate.product * length + scan_.step * (estimate.square * length + estimate.product / 2);
     }
 
     void find_nearest(const Query& query, std::int64_t k) {
