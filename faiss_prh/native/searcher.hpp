@@ -15,8 +15,8 @@
 namespace prh {
 
 constexpr int kFirstBlock = 32;                  // codes at first, while there is no threshold yet
-constexpr std::size_t kAhead = 8;                // vectors that are fetched before they are needed
-constexpr std::int64_t kPrefetchedBytes = 512;   // of each
+constexpr std::size_t kAhead = 12;               // vectors that are fetched before they are needed
+constexpr std::int64_t kPrefetchedBytes = 256;   // of each; the processor goes on by itself
 constexpr std::int64_t kPrefetchedList = 2048;   // bytes of the next list
 constexpr std::int64_t kLine = 64;
 
