@@ -79,7 +79,7 @@ def alone(shelf: Shelf, n_lists: int, quick: bool) -> None:
             found.set(nprobe=NPROBE)
         index = found.index
         ways[found.name] = lambda query, index=index: index.search(query, K)
-        if isinstance(getattr(index, "index", None), faiss.IndexBinary):
+        if isinstance(getattr(index, "index", None), faiss.IndexBinary) and SIGNS not in found.name:
             k_short = int(K * getattr(index, "k_factor", 1))
             raw_ways[found.name] = lambda code, raw=index.index, k=k_short: raw.search(code, k)
     n, repeats = (5, 1) if quick else (ALONE_QUERIES, 3)

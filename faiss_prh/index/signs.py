@@ -17,6 +17,7 @@ from .._common.locks import ForkSafeLock
 from .._common.numbers import as_float, as_int, bytes_of
 from .._common.types import Codes, Floats, Ids, Vectors
 from . import binary_ops, binary_search, chain, parameters, scanning
+from .grammar import MOST_LISTS
 from .parameters import MARGIN, as_margin
 from .pretransform import IndexBinaryPreTransform
 from .reranking import nothing_found
@@ -114,7 +115,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
 
     @nprobe.setter
     def nprobe(self, value: int) -> None:
-        self.index.nprobe = as_int(value, "nprobe", 1)
+        self.index.nprobe = as_int(value, "nprobe", 1, MOST_LISTS)
 
     @property
     def margin(self) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import faiss
+import numpy as np
 import numpy.typing as npt
 
 from .._common.arrays import as_float32
@@ -70,3 +71,13 @@ class IndexIVFSignsRefine(IndexBinaryRefine, IndexIVFSigns):
         k, (k_factor, params) = as_int(k, "k", 1), self._unwrapped(params)
         n_short = self._n_short(self._scanned_index(), k, k_factor)
         return self._estimated(as_float32(self._checked(x)), k, params, with_codes, n_short)
+
+    def range_search(
+        self, x: npt.ArrayLike, radius: float, *, params: Any = None
+    ) -> tuple[npt.NDArray[np.uint64], Floats, Ids]:
+        """
+        Find all vectors with an estimate better than `radius`, in the lists that are searched.
+
+        As `IndexIVFSigns.range_search`: results are not ranked again.
+        """
+        return super().range_search(x, radius, params=params)
