@@ -140,7 +140,7 @@ def new_parser() -> argparse.ArgumentParser:
     search.add_argument("--nprobe", type=_count, metavar="N", help="inverted lists to visit (default: as stored)")
     search.add_argument(
         "--margin", type=_margin, metavar="M",
-        help="margin of the candidates, if the index has one (default: as stored)",
+        help="how much better than its first estimate a vector may be, for lists of signs (default: as stored)",
     )  # fmt: skip
     search.add_argument(
         "--k-factor", type=_factor, metavar="F",
