@@ -15,7 +15,7 @@ MARGIN = 0.1
 """
 What is added, as a share of the product of two norms, to the estimates that choose which codes are looked at closely.
 
-At half of it, recall is up to .005 less; at twice, nothing is gained. The figures are in docs/performance.md.
+Without it, recall is up to .006 less; with twice as much, at most .002 more. The figures are in docs/performance.md.
 """
 LARGEST_MARGIN = 1e9
 _FOLLOWED = {
