@@ -16,8 +16,8 @@ from ._common.parts import parts
 from ._common.types import Floats, Ids
 from ._native import _at, _check, _library
 
-_FLOATS = (faiss.IndexFlat, faiss.IndexFlatL2, faiss.IndexFlatIP)
-"""The stores that keep vectors as floats. Others, also those derived from these, are asked for distances."""
+FLOATS = (faiss.IndexFlat, faiss.IndexFlatL2, faiss.IndexFlatIP)
+"""The indexes that keep vectors as floats, one after the other; those derived from them may not."""
 QUERIES_OF_A_THREAD = 16
 """How many queries native code gives a thread at a time."""
 
@@ -154,7 +154,7 @@ def _copied(memory: c_void_p, n: int, dtype: npt.DTypeLike) -> Any:
 def rank_by_vectors(scan: Scan, store: Any, n: int) -> None:
     """Let n queries be ranked by what an index stores, row by row, of the vectors: from `scan.vectors` on."""
     scan.vector_size = store.code_size
-    if type(store) in _FLOATS:
+    if type(store) in FLOATS:
         return
     n_threads = min(faiss.omp_get_max_threads(), -(-n // QUERIES_OF_A_THREAD))
     computers = [store.get_distance_computer() for _ in range(n_threads)]

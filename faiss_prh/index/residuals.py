@@ -10,6 +10,7 @@ import numpy as np
 from .._common.arrays import LARGEST_NORM, packed_signs
 from .._common.numbers import bytes_of
 from .._common.types import Codes, Floats, Ids
+from .._scan import FLOATS
 from .chain import signs
 
 LONGEST_RESIDUAL = 3 * LARGEST_NORM
@@ -81,7 +82,7 @@ def centroids_of(quantizer: Any) -> Floats:
     """Return the centroids of a quantizer: where they are, if it keeps them as floats, or else a copy."""
     flat = faiss.downcast_index(quantizer.storage) if isinstance(quantizer, faiss.IndexHNSW) else quantizer
     n, d = quantizer.ntotal, quantizer.d
-    if isinstance(flat, faiss.IndexFlat) and n:
+    if type(flat) in FLOATS and n:
         where_they_are: Floats = faiss.rev_swig_ptr(flat.get_xb(), n * d).reshape(n, d)
         return where_they_are
     copied: Floats = quantizer.reconstruct_n(0, n) if n else np.empty((0, d), np.float32)

@@ -298,7 +298,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
             scan.set_offset(chain.offset(self.chain))
             # What is dropped may make a product larger.
             scan.is_isometric &= min(transform.d_out for transform in self.chain) >= self.d
-        if isinstance(self.quantizer, faiss.IndexFlat) and quantizer_params is None:  # as native code looks for lists
+        if type(self.quantizer) in _scan.FLOATS and quantizer_params is None:  # as native code looks for lists
             return scan, _scan.Batch(vectors, scanning.let_transform(scan, self.chain, vectors), n_probes=nprobe)
         scan.d, scan.bits, z = self.d, self.chain[-1].d_out, chain.apply(self.chain, vectors)
         y = z - chain.offset(self.chain) if scan.is_product else z  # ⟨Aq, Ax + b⟩ is that of q and x, and ⟨Aq, b⟩
@@ -307,7 +307,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
 
     def _centroids_at(self, scan: _scan.Scan) -> int:
         """Return where the centroids are, for as long as the scan lives."""
-        if isinstance(self.quantizer, faiss.IndexFlat):
+        if type(self.quantizer) in _scan.FLOATS:
             if self._quantizer_fields is None or self._quantizer_fields[0] is not self.quantizer:
                 fields = field(self.quantizer, "ntotal"), field(self.quantizer, "codes")
                 self._quantizer_fields = self.quantizer, fields
