@@ -82,7 +82,7 @@ def search(scan: Scan, k: int, queries: Batch) -> tuple[Floats, Ids]:
     n = len(queries.x)
     D, I = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
     for part, some in queries.parts():
-        queries.check(some, _library.prh_search(scan, some, k, _at(D[part]), _at(I[part])), part.start)
+        queries.check(some, _call(_library.prh_search, scan, some, k, _at(D[part]), _at(I[part])), part.start)
     return D, I
 
 
@@ -91,7 +91,7 @@ def rank(scan: Scan, k: int, rows: Ids, queries: Batch) -> tuple[Floats, Ids]:
     n, n_rows = rows.shape
     D, I = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
     for part, some in queries.parts():
-        message = _library.prh_rank(scan, some, n_rows, _at(rows[part]), k, _at(D[part]), _at(I[part]))
+        message = _call(_library.prh_rank, scan, some, n_rows, _at(rows[part]), k, _at(D[part]), _at(I[part]))
         queries.check(some, message, part.start)
     return D, I
 
@@ -100,7 +100,7 @@ def range_search(scan: Scan, radius: float, queries: Batch) -> Iterator[tuple[Id
     """Yield limits, distances and rows of all that is within a radius, for some queries at a time."""
     for part, some in queries.parts():
         limits, D, I = np.empty(some.n + 1, np.int64), c_void_p(), c_void_p()
-        message = _library.prh_range_search(scan, some, radius, _at(limits), byref(D), byref(I))
+        message = _call(_library.prh_range_search, scan, some, radius, _at(limits), byref(D), byref(I))
         queries.check(some, message, part.start)
         try:
             found = int(limits[-1])
@@ -108,6 +108,17 @@ def range_search(scan: Scan, radius: float, queries: Batch) -> Iterator[tuple[Id
         finally:
             _library.prh_free(D)
             _library.prh_free(I)
+
+
+def _call(native: Any, *arguments: Any) -> bytes | None:
+    """Return the message of a native function; what a filter in Python raises is raised again."""
+    try:
+        message: bytes | None = native(*arguments)
+    except SystemError as error:  # ctypes finds what the filter raised when the function is back
+        if error.__cause__ is None:
+            raise
+        raise error.__cause__ from None
+    return message
 
 
 class Batch:

@@ -397,3 +397,8 @@ def test_a_bad_k_factor_is_refused(bad, error):
     index = faiss_prh.index_factory(D, "PRH,BFlat,RFlat")
     with pytest.raises(error, match="k_factor must be"):
         index.k_factor = bad
+
+
+def test_millions_of_empty_lists():
+    """As a fuzzed string once asked for: looking at each of them took all memory."""
+    assert faiss_prh.index_factory(8, "PRH,IVF8M,Signs,RFlat").nlist == 8 << 20

@@ -144,3 +144,43 @@ def test_changes_behind_its_back_are_refused_or_survived(description):
             assert found[0].shape == found[1].shape == (len(XQ), 7)
             if hasattr(changes.index, "refine_index"):
                 assert found[1].max() < changes.index.refine_index.ntotal
+
+
+def filled(description):
+    index = faiss_prh.index_factory(D, description)
+    index.train(vectors(np.random.default_rng(2), 700))
+    index.add(XQ)
+    return index
+
+
+def test_what_a_filter_raises_is_raised():
+    index = filled("PRH,IVF16,Signs")
+
+    def fail(_):
+        raise KeyError("boom")
+
+    params = faiss.SearchParametersIVF(nprobe=4, sel=faiss.PyCallbackIDSelector(fail))
+    with pytest.raises(KeyError, match="boom"):
+        index.search(XQ[:2], 3, params=params)
+
+
+@pytest.mark.parametrize("description", ["PRH,IVF16,Signs", "PRH,BFlat,RFlat", "PRH,BIVF16,RAsym"])
+def test_parts_that_do_not_fit_are_refused(description):
+    index = filled(description)
+    index.chain[0] = faiss_prh.PRHTransform.random(D, 8 * D)
+    with pytest.raises(ValueError, match="do not fit codes of"):
+        index.search(XQ[:2], 3)
+
+
+def test_a_quantizer_cannot_be_replaced():
+    with pytest.raises(AttributeError):
+        filled("PRH,IVF16,Signs").quantizer = faiss.IndexFlatL2(3)
+
+
+def test_nprobe_of_any_index_with_lists():
+    for description in ("PRH,BIVF16,RFlat", "IDMap,PRH,BIVF16", "PRH,IVF16,Signs"):
+        index = faiss_prh.index_factory(D, description)
+        index.nprobe = 5
+        assert (index.nprobe, faiss.downcast_IndexBinary(getattr(index.index, "index", index.index)).nprobe) == (5, 5)
+    with pytest.raises(AttributeError, match="no lists"):
+        faiss_prh.index_factory(D, "PRH,BFlat").nprobe = 3

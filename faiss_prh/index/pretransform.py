@@ -19,6 +19,7 @@ from ..transform import PRHTransform
 from . import binary_ops, binary_search, chain, parameters, scanning
 from .arguments import LARGEST_ID, as_new_ids, as_radius, as_selector
 from .codec import Codec
+from .grammar import MOST_LISTS
 from .training import WayBack, all_or_nothing, way_back
 
 _SEED = 1234
@@ -72,6 +73,21 @@ class IndexBinaryPreTransform(Codec):
     def metric_type(self) -> int:
         """What distances mean: METRIC_L2, for which Hamming distances stand in."""
         return int(faiss.METRIC_L2)
+
+    @property
+    def nprobe(self) -> int:
+        """How many lists of an IVF are searched."""
+        return int(self._ivf().nprobe)
+
+    @nprobe.setter
+    def nprobe(self, value: int) -> None:
+        self._ivf().nprobe = as_int(value, "nprobe", 1, MOST_LISTS)
+
+    def _ivf(self) -> Any:
+        lists, _ = binary_ops.without_id_map(self._keyed)
+        if not isinstance(lists, faiss.IndexBinaryIVF):
+            raise AttributeError(f"{type(lists).__name__} has no lists, and so no nprobe")
+        return lists
 
     @property
     def verbose(self) -> bool:

@@ -9,6 +9,7 @@ import faiss
 import numpy as np
 
 from .._common.fields import field
+from .._common.numbers import bytes_of
 from .._common.types import Codes, Floats, Ids
 from .._scan import Scan
 from ..transform import PRHTransform
@@ -103,8 +104,22 @@ class Scanned:
 
 def let_transform(scan: Scan, transforms: Sequence[Any], vectors: Floats) -> Floats | None:
     """Let native code transform queries by itself, or return what the transforms make of them."""
-    scan.d, scan.bits = vectors.shape[1], transforms[-1].d_out
     if len(transforms) == 1 and isinstance(transforms[0], PRHTransform):
+        _set_sizes(scan, transforms)
         scan.transform = int(transforms[0].this)
         return None
+    return transformed(scan, transforms, vectors)
+
+
+def transformed(scan: Scan, transforms: Sequence[Any], vectors: Floats) -> Floats:
+    """Return what the transforms make of queries."""
+    _set_sizes(scan, transforms)
     return chain.apply(transforms, vectors)
+
+
+def _set_sizes(scan: Scan, transforms: Sequence[Any]) -> None:
+    """Set how long queries and their codes are, unless the transforms were replaced by others that do not fit."""
+    scan.d, scan.bits = transforms[0].d_in, transforms[-1].d_out
+    expected = bytes_of(scan.bits) + bool(scan.centroids)
+    if scan.code_size and scan.code_size != expected:
+        raise ValueError(f"transforms to {scan.bits} dimensions do not fit codes of {scan.code_size} bytes")

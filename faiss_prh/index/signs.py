@@ -17,7 +17,6 @@ from .._common.locks import ForkSafeLock
 from .._common.numbers import as_float, as_int, bytes_of
 from .._common.types import Codes, Floats, Ids, Vectors
 from . import binary_ops, binary_search, chain, parameters, scanning
-from .grammar import MOST_LISTS
 from .parameters import MARGIN, as_margin
 from .pretransform import IndexBinaryPreTransform
 from .reranking import nothing_found
@@ -92,11 +91,16 @@ class IndexIVFSigns(IndexBinaryPreTransform):
             )
         if metric == faiss.METRIC_INNER_PRODUCT:
             chain.check_affine(self.chain)
-        self.quantizer = faiss.downcast_index(quantizer) if type(quantizer) is faiss.Index else quantizer
+        self._quantizer = faiss.downcast_index(quantizer) if type(quantizer) is faiss.Index else quantizer
         no_centroids = faiss.IndexBinaryFlat(8 * (bytes_of(bits) + 1))
         self.index = faiss.IndexBinaryIVF(no_centroids, no_centroids.d, nlist)
         self._margin = MARGIN
         self._lock = ForkSafeLock()
+
+    @property
+    def quantizer(self) -> Any:
+        """What finds the lists. It cannot be replaced: the codes are those of its centroids."""
+        return self._quantizer
 
     @property
     def metric_type(self) -> int:
@@ -107,15 +111,6 @@ class IndexIVFSigns(IndexBinaryPreTransform):
     def nlist(self) -> int:
         """Number of lists."""
         return int(self.index.nlist)
-
-    @property
-    def nprobe(self) -> int:
-        """How many lists are searched."""
-        return int(self.index.nprobe)
-
-    @nprobe.setter
-    def nprobe(self, value: int) -> None:
-        self.index.nprobe = as_int(value, "nprobe", 1, MOST_LISTS)
 
     @property
     def margin(self) -> float:
@@ -300,7 +295,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
             scan.is_isometric &= min(transform.d_out for transform in self.chain) >= self.d
         if type(self.quantizer) in _scan.FLOATS and quantizer_params is None:  # as native code looks for lists
             return scan, _scan.Batch(vectors, scanning.let_transform(scan, self.chain, vectors), n_probes=nprobe)
-        scan.d, scan.bits, z = self.d, self.chain[-1].d_out, chain.apply(self.chain, vectors)
+        z = scanning.transformed(scan, self.chain, vectors)
         y = z - chain.offset(self.chain) if scan.is_product else z  # ⟨Aq, Ax + b⟩ is that of q and x, and ⟨Aq, b⟩
         _, probes = parts.search(self.quantizer, y, nprobe, quantizer_params)
         return scan, _scan.Batch(vectors, z, probes, nprobe)

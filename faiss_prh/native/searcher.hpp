@@ -133,7 +133,9 @@ class Searcher {
         estimate.reach = factor * scan_.reach;
         estimate.r = r_.data();
         int block = kFirstBlock;
-        const float deviation = std::sqrt(static_cast<float>(M_PI_2 - 1) / static_cast<float>(scan_.bits));
+        // Bits beyond the dimensions depend on the others.
+        const auto n_values = static_cast<float>(std::min(scan_.bits, scan_.d));
+        const float deviation = std::sqrt(static_cast<float>(M_PI_2 - 1) / n_values);
         // Before an exact distance, what is a little worse than the threshold may still be better.
         const float sure = scan_.vectors && scan_.is_isometric ? kSure * deviation : std::numeric_limits<float>::infinity();
         const CodeQuery codes{code_.data(), n_bytes_, scan_.code_size};
