@@ -264,6 +264,7 @@ class Searcher {
     }
 
     void prefetch(std::int64_t row) const {
+        if (!is_there(row)) return;   // its address could not even be computed
         const std::int64_t size = std::min(scan_.vector_size, kPrefetchedBytes);
         for (std::int64_t at = 0; at < size; at += kLine) __builtin_prefetch(scan_.vectors + row * scan_.vector_size + at);
     }
