@@ -75,6 +75,11 @@ class IndexBinaryPreTransform(Codec):
         return int(faiss.METRIC_L2)
 
     @property
+    def nlist(self) -> int:
+        """Number of lists of an IVF."""
+        return int(self._ivf().nlist)
+
+    @property
     def nprobe(self) -> int:
         """How many lists of an IVF are searched."""
         return int(self._ivf().nprobe)
@@ -86,7 +91,7 @@ class IndexBinaryPreTransform(Codec):
     def _ivf(self) -> Any:
         lists, _ = binary_ops.without_id_map(self._keyed)
         if not isinstance(lists, faiss.IndexBinaryIVF):
-            raise AttributeError(f"{type(lists).__name__} has no lists, and so no nprobe")
+            raise AttributeError(f"{type(lists).__name__} has no lists")
         return lists
 
     @property

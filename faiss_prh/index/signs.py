@@ -108,11 +108,6 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         return int(self.quantizer.metric_type)
 
     @property
-    def nlist(self) -> int:
-        """Number of lists."""
-        return int(self.index.nlist)
-
-    @property
     def margin(self) -> float:
         """
         How much better than its estimate from bits a vector may be, as a share of the product of two norms.
