@@ -155,10 +155,11 @@ def _copied(memory: c_void_p, n: int, dtype: npt.DTypeLike) -> Any:
 
 def rank_by_vectors(scan: Scan, store: Any, size: int, n: int) -> None:
     """Let n queries be ranked by what an index stores of each vector, `size` bytes, from `scan.vectors` on."""
-    scan.vector_size = size
-    if type(store) in FLOATS:
-        if size != 4 * scan.d:
-            raise ValueError(f"transforms of {scan.d} dimensions do not fit stored vectors of {size // 4}")
+    scan.vector_size, is_floats = size, type(store) in FLOATS
+    d = size // 4 if is_floats else store.d
+    if d != scan.d:
+        raise ValueError(f"transforms of {scan.d} dimensions do not fit stored vectors of {d}")
+    if is_floats:
         return
     n_threads = min(faiss.omp_get_max_threads(), -(-n // QUERIES_OF_A_THREAD))
     computers = [store.get_distance_computer() for _ in range(n_threads)]

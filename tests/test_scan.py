@@ -172,6 +172,51 @@ def test_parts_that_do_not_fit_are_refused(description):
         index.search(XQ[:2], 3)
 
 
+@pytest.mark.parametrize("store", ["RFlat", "Refine(SQ8)"])
+@pytest.mark.parametrize("description", ["PRH,BFlat", "PRH,IVF16,Signs"])
+def test_transforms_that_do_not_fit_the_store_are_refused(description, store):
+    index = filled(f"{description},{store}")
+    index.chain[0] = faiss_prh.PRHTransform.random(D // 2, D)
+    with pytest.raises(ValueError, match="do not fit stored vectors of 40"):
+        index.search(XQ[:2, : D // 2], 3)
+
+
+def replace_quantizer(index):
+    """Free the quantizer that was there."""
+    old, new = faiss.downcast_IndexBinary(index.index.quantizer), faiss.IndexBinaryFlat(D)
+    new.add(np.random.default_rng(3).integers(0, 256, (16, D // 8), np.uint8))
+    index.index.quantizer = new
+    new.this.disown()
+    old.this.own(True)
+
+
+def replace_index(index):
+    """Free the index in an IDMap, for another with other codes."""
+    new = faiss.IndexBinaryFlat(D)
+    new.add(np.random.default_rng(3).integers(0, 256, (len(XQ), D // 8), np.uint8))
+    index.index.index = new
+    index.index.referenced_objects = [new]
+
+
+@pytest.mark.parametrize(
+    ("description", "replace"), [("PRH,BIVF16,RFlat", replace_quantizer), ("IDMap,PRH,BFlat,RFlat", replace_index)]
+)
+def test_parts_that_were_replaced_are_not_searched(description, replace):
+    searched_before, new = (faiss_prh.index_factory(D, description) for _ in range(2))
+    for index in (searched_before, new):
+        index.train(vectors(np.random.default_rng(2), 700))
+        if description.startswith("IDMap"):
+            index.add_with_ids(XQ, np.arange(len(XQ)))
+        else:
+            index.add(XQ)
+    before = searched_before.search(XQ, 3)[1]
+    for index in (searched_before, new):
+        replace(index)
+    found = searched_before.search(XQ, 3)[1]
+    np.testing.assert_array_equal(found, new.search(XQ, 3)[1])
+    assert not np.array_equal(found, before)
+
+
 def test_a_quantizer_cannot_be_replaced():
     with pytest.raises(AttributeError):
         filled("PRH,IVF16,Signs").quantizer = faiss.IndexFlatL2(3)

@@ -230,14 +230,13 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         return D, self._ids_of(rows)
 
     def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Any]:
-        k = as_int(k, "k", 1)
-        return self._estimated(as_float32(self._checked(x)), k, parameters.of_binary_index(params), with_codes)
+        k, params = as_int(k, "k", 1), parameters.of_binary_index(params)
+        return self._estimated(self._scanned_index(), as_float32(self._checked(x)), k, params, with_codes)
 
     def _estimated(
-        self, vectors: Floats, k: int, params: Any, with_codes: bool, n_short: int = 0
+        self, scanned: scanning.Scanned, vectors: Floats, k: int, params: Any, with_codes: bool, n_short: int = 0
     ) -> tuple[Floats, Ids, Any]:
         """Return distances, rows and, if wanted, codes of the k best."""
-        scanned = self._scanned_index()
         scan, queries = self._what_to_scan(scanned, vectors, params)
         if not (len(vectors) and scanned.ntotal.value):
             chain.apply(self.chain, vectors)  # or an error, as if there were any

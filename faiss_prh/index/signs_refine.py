@@ -71,8 +71,9 @@ class IndexIVFSignsRefine(IndexBinaryRefine, IndexIVFSigns):
 
     def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Any]:
         k, (k_factor, params) = as_int(k, "k", 1), self._unwrapped(params)
-        n_short = self._n_short(self._scanned_index(), k, k_factor)
-        return self._estimated(as_float32(self._checked(x)), k, params, with_codes, n_short)
+        scanned = self._scanned_index()
+        n_short = self._n_short(scanned, k, k_factor)
+        return self._estimated(scanned, as_float32(self._checked(x)), k, params, with_codes, n_short)
 
     def _set_metric(self, scan: _scan.Scan) -> None:
         """Set whether estimates and distances can be compared; the metric is that of the lists."""
