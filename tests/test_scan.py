@@ -182,20 +182,22 @@ def test_transforms_that_do_not_fit_the_store_are_refused(description, store):
 
 
 def replace_quantizer(index):
-    """Free the quantizer that was there."""
+    """Return the quantizer that was there, to be freed."""
     old, new = faiss.downcast_IndexBinary(index.index.quantizer), faiss.IndexBinaryFlat(D)
     new.add(np.random.default_rng(3).integers(0, 256, (16, D // 8), np.uint8))
     index.index.quantizer = new
     new.this.disown()
     old.this.own(True)
+    return old
 
 
 def replace_index(index):
-    """Free the index in an IDMap, for another with other codes."""
+    """Put other codes in an IDMap, and return what holds those that were there."""
     new = faiss.IndexBinaryFlat(D)
     new.add(np.random.default_rng(3).integers(0, 256, (len(XQ), D // 8), np.uint8))
     index.index.index = new
-    index.index.referenced_objects = [new]
+    old, index.index.referenced_objects = index.index.referenced_objects, [new]
+    return old
 
 
 @pytest.mark.parametrize(
@@ -210,11 +212,12 @@ def test_parts_that_were_replaced_are_not_searched(description, replace):
         else:
             index.add(XQ)
     before = searched_before.search(XQ, 3)[1]
-    for index in (searched_before, new):
-        replace(index)
+    replaced = [replace(index) for index in (searched_before, new)]
     found = searched_before.search(XQ, 3)[1]
     np.testing.assert_array_equal(found, new.search(XQ, 3)[1])
     assert not np.array_equal(found, before)
+    replaced.clear()
+    np.testing.assert_array_equal(searched_before.search(XQ, 3)[1], found)
 
 
 def test_a_quantizer_cannot_be_replaced():
