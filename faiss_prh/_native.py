@@ -55,7 +55,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def _load() -> ctypes.CDLL:
-    beside = Path(__file__).with_name("libfaiss_prh.so")
+    suffix = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
+    beside = Path(__file__).with_name("libfaiss_prh" + suffix)
     path = beside
     if not path.exists():
         # Python run in the source folder imports these sources; the library is where it was installed.

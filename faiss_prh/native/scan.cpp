@@ -146,17 +146,17 @@ int near(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t 
     return count;
 }
 
+#if PRH_LANES < 16
 inline float sum_of_lanes(VectorTypes<4>::Float v) {
     return (v[0] + v[2]) + (v[1] + v[3]);
-}
-
-#ifdef __AVX2__
-inline float sum_of_lanes(VectorTypes<8>::Float v) {
-    return sum_of_lanes(VectorTypes<4>::Float(_mm256_castps256_ps128(v) + _mm256_extractf128_ps(v, 1)));
 }
 #endif
 
 #if PRH_LANES == 8
+inline float sum_of_lanes(VectorTypes<8>::Float v) {
+    return sum_of_lanes(VectorTypes<4>::Float(_mm256_castps256_ps128(v) + _mm256_extractf128_ps(v, 1)));
+}
+
 float signed_sum(const std::uint8_t* code, std::int64_t n_bytes, const float* r, float sum) {
     // A masked load looks at the highest bit of each lane: shifted so far, that is one of the code.
     const __m256i to_highest = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
