@@ -8,7 +8,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Callable
-from ctypes import c_bool, c_char_p, c_int, c_int64, c_void_p
+from ctypes import c_bool, c_char_p, c_float, c_int, c_int64, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,15 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("rows_centre", c_char_p, [pointer, c_int64, c_int64, pointer]),
         ("rows_covariances", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
         ("rows_rotate", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
+        ("tiles_turn", c_char_p, [*[c_int64] * 3, *[pointer] * 5]),
+        ("tiles_slopes", c_char_p, [*[c_int64] * 3, *[pointer] * 6]),
+        ("soft_signs", c_char_p, [c_int64, c_int64, pointer, c_float, pointer, pointer]),
+        ("sign_products", c_char_p, [c_int64, c_int64, pointer, c_int64, pointer, pointer]),
+        (
+            "sign_slopes",
+            c_char_p,
+            [c_int64, c_int64, pointer, c_int64, *[pointer] * 5, c_float, c_float, *[pointer] * 2],
+        ),
         ("gather", c_char_p, [c_int64, c_int64, pointer, pointer]),
     ]:
         function = getattr(library, f"prh_{name}")
@@ -174,6 +183,49 @@ def rows_covariances(rows: Floats, i: Indices, j: Indices) -> Doubles:
 def rows_rotate(rows: Floats, i: Indices, j: Indices, theta: Floats) -> None:
     """Rotate the disjoint pairs of rows i and j by theta."""
     _check(_library.prh_rows_rotate(_at(rows), rows.shape[1], len(i), _at(i), _at(j), _at(theta)))
+
+
+def tiles_turn(x: Floats, i: Indices, j: Indices, theta: Floats, y: Floats) -> None:
+    """Write to `y` the tiles `x` after the rotations, one after the other, of rows i and j by theta."""
+    n_tiles, n, _ = x.shape
+    _check(_library.prh_tiles_turn(n, n_tiles, len(i), _at(i), _at(j), _at(theta), _at(x), _at(y)))
+
+
+def tiles_slopes(y: Floats, g: Floats, i: Indices, j: Indices, theta: Floats) -> Doubles:
+    """Return the slopes of the angles, given those of `y` behind the rotations, which are undone on `y` and `g`."""
+    n_tiles, n, _ = y.shape
+    slopes = np.empty(len(i))
+    _check(_library.prh_tiles_slopes(n, n_tiles, len(i), _at(i), _at(j), _at(theta), _at(y), _at(g), _at(slopes)))
+    return slopes
+
+
+def soft_signs(y: Floats, m: int, softness: float, signs: Floats) -> float:
+    """Write the soft signs of the `m` vectors in the tiles `y`, and return the sum of |y|."""
+    magnitudes = np.empty(1)
+    _check(_library.prh_soft_signs(y.shape[1], m, _at(y), softness, _at(signs), _at(magnitudes)))
+    return float(magnitudes[0])
+
+
+def sign_products(n: int, signs: Floats, partners: Indices) -> Doubles:
+    """Return the inner products of the signs of each vector, of `n` dimensions, and its partners."""
+    m, k = partners.shape
+    products = np.empty((m, k))
+    _check(_library.prh_sign_products(n, m, _at(signs), k, _at(partners), _at(products)))
+    return products
+
+
+def sign_slopes(
+    y: Floats, signs: Floats, partners: Indices, ends: Ids, incident: Indices, owners: Indices,
+    weights: Floats, softness: float, magnitude: float, g: Floats,
+) -> None:  # fmt: skip
+    """Write to the tiles `g` the slopes of `y`, given those of the products of signs and of each |y|."""
+    m, k = partners.shape
+    _check(
+        _library.prh_sign_slopes(
+            y.shape[1], m, _at(signs), k, _at(partners), _at(ends), _at(incident),
+            _at(owners), _at(weights), softness, magnitude, _at(y), _at(g),
+        )
+    )  # fmt: skip
 
 
 def gather(addresses: Ids, size: int) -> Codes:

@@ -1,6 +1,6 @@
 // The native library's C functions against plain loops in double precision, at every SIMD level this CPU has.
 // Every buffer is of the exact size, so that a sanitizer sees a step beyond it.
-// check_scan.cpp does the same for searching.
+// check_joint.cpp does the same for learning angles together, check_scan.cpp for searching.
 #include "check.hpp"
 
 #include <algorithm>
@@ -328,6 +328,7 @@ void check_level() {
         for (const int k : {1, 3, 10}) check_gather(9, n_bytes, k);
     check_gather(500, 16, 40);
     check_failures();
+    check_joint();
     check_scanning();
 }
 
