@@ -12,6 +12,7 @@ from .. import _native
 from .._common.arrays import whole_numbers
 from .._common.types import Doubles, Floats, Ids, Indices
 from ..rotation import PairwiseRotation
+from .descent import descend
 from .tiles import SoftSigns, tiled, untiled
 
 Layers: TypeAlias = list[tuple[Indices, Indices, Floats]]
@@ -24,6 +25,8 @@ FEWEST_VECTORS = 200
 MOST_VECTORS = 10_000
 _INPUT_VALUES, _OUTPUT_VALUES = 1 << 25, 1 << 20
 """Most values of the sample that each step looks at, before and after the transform (but at least 1000 vectors)."""
+_PRODUCTS = 1 << 23
+"""Most inner products that are held at a time while neighbours are searched."""
 _NEAR, _FAR = (1, 3), (20, 100)
 """Ranks of the near neighbours, and of the far ones that they are compared with."""
 _DRAWS = 5
@@ -57,8 +60,6 @@ def ascend(layers: Layers, tiles: Floats, objective: Objective, steps: int) -> L
     >>> bool(np.isclose(theta[0], np.pi / 4, atol=1e-3))
     True
     """
-    from scipy.optimize import minimize
-
     ends = np.cumsum([len(theta) for _, _, theta in layers])
     if not len(ends) or not ends[-1]:
         return layers
@@ -71,8 +72,7 @@ def ascend(layers: Layers, tiles: Floats, objective: Objective, steps: int) -> L
         value, slopes = objective(turned)
         return -value, -_native.tiles_slopes(turned, slopes, i, j, theta)
 
-    found = minimize(evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 20}).x
-    thetas = np.split(found.astype(np.float32), ends[:-1])
+    thetas = np.split(descend(evaluate, start, steps).astype(np.float32), ends[:-1])
     return [(i, j, theta) for (i, j, _), theta in zip(layers, thetas, strict=True)]
 
 
@@ -159,9 +159,14 @@ def keep_neighbours(
 
 
 def nearest(vectors: Floats) -> Ids:
-    """Return, for each centred vector, itself and its nearest neighbours."""
+    """Return, for each centred vector, itself (or an equal one) and its nearest neighbours."""
     whole = whole_numbers(vectors, over=0)
-    neighbours: Ids = faiss.knn(whole, whole, _FAR[1] + 1)[1]
+    norms = np.square(whole).sum(axis=1)
+    neighbours = np.empty((len(whole), _FAR[1] + 1), dtype=np.int64)
+    block = max(16, _PRODUCTS // len(whole))
+    for first in range(0, len(whole), block):
+        part = slice(first, first + block)
+        _native.nearest(whole[part] @ whole.T, norms[part], norms, neighbours[part])
     return neighbours
 
 

@@ -128,7 +128,7 @@ class _Learner:
     def gain(self, i: Indices, j: Indices, c: Doubles) -> Doubles:
         """Return what the variances of dimensions i gain at the principal axes of the pairs (i, j)."""
         half: Doubles = (self.variances[i] - self.variances[j]) / 2
-        return np.hypot(half, c) - half
+        return np.sqrt(half * half + c * c) - half
 
     def turn_jointly(self, moments: CovarianceMoments, kept: Indices) -> None:
         """Turn all angles so far for what they do together to the variance of the kept dimensions."""

@@ -10,7 +10,6 @@ import numpy as np
 from .. import _native
 from .._common.arrays import float32_blocks, whole_numbers
 from .._common.types import Doubles, Floats, Indices, Vectors
-from ..rotation import rotate_rows
 from .pairing import candidates, greedy, matching, mutual_best
 
 Gain = Callable[[Indices, Indices, Doubles], Doubles]
@@ -129,11 +128,17 @@ class CovarianceMoments:
         """Add the vectors of an (m, n) array to the sample."""
         if len(x) == 0:
             return
-        for block in float32_blocks(x, block_values=1 << 19):  # what the caches hold in double precision
-            centred = block.astype(np.float64)
-            block_mean = centred.mean(axis=0)
-            centred -= block_mean
-            self._add(len(block), block_mean, centred.T @ centred)
+        # As many as the caches hold in double precision, but so many that the product takes most of the time.
+        for block in float32_blocks(x, block_values=max(1 << 19, 1024 * x.shape[1])):
+            count, total = len(block), self.count + len(block)
+            centred = np.empty((count + 1, x.shape[1]))
+            centred[:-1] = block
+            mean = centred[:-1].mean(axis=0)
+            centred[:-1] -= mean
+            apart = mean - self.mean
+            centred[-1] = apart * np.sqrt(self.count * count / total)  # see _add
+            self._scatter += centred.T @ centred
+            self.mean, self.count = self.mean + apart * (count / total), total
 
     def merged(self, other: CovarianceMoments) -> CovarianceMoments:
         """Return the moments of this sample and another together."""
@@ -195,8 +200,7 @@ class CovarianceMoments:
 
     def rotate(self, i: Indices, j: Indices, theta: Floats) -> None:
         """Rotate the disjoint pairs (i, j) by theta."""
-        rotate_rows(self._scatter, i, j, theta)
-        rotate_rows(self._scatter.T, i, j, theta)
+        _native.matrix_rotate(self._scatter, i, j, theta)
 
 
 def moments_of(x: Vectors, d_out: int, tune: bool) -> Moments:

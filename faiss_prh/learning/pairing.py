@@ -5,6 +5,7 @@ from __future__ import annotations
 import faiss
 import numpy as np
 
+from .. import _native
 from .._common.types import Doubles, Floats, Indices
 
 _CANDIDATES = 8  # of each sign
@@ -21,7 +22,7 @@ def mutual_best(gain: Doubles) -> tuple[Indices, Indices]:
     Parameters
     ----------
     gain : ndarray, shape (rows, columns)
-        What a pair is worth; pairs that are worth nothing are not made. It is overwritten.
+        What a pair is worth; pairs that are worth nothing are not made.
 
     Examples
     --------
@@ -29,25 +30,7 @@ def mutual_best(gain: Doubles) -> tuple[Indices, Indices]:
     >>> [part.tolist() for part in mutual_best(np.array([[3.0, 2.0], [4.0, 1.0]]))]
     [[1, 0], [0, 1]]
     """
-    rows: list[Indices] = []
-    columns: list[Indices] = []
-    row_left, column_left = np.arange(gain.shape[0]), np.arange(gain.shape[1])
-    for _ in range(_ROUNDS):
-        if not gain.size:
-            break
-        best_column = gain.argmax(axis=1)
-        best_row = gain.argmax(axis=0)
-        row = np.flatnonzero(best_row[best_column] == np.arange(len(best_column)))
-        row = row[gain[row, best_column[row]] > 0]
-        if not len(row):
-            break
-        column = best_column[row]
-        rows.append(row_left[row].astype(np.int32))
-        columns.append(column_left[column].astype(np.int32))
-        row_left, column_left = np.delete(row_left, row), np.delete(column_left, column)
-        gain = np.delete(np.delete(gain, row, axis=0), column, axis=1)
-    empty = np.empty(0, dtype=np.int32)
-    return np.concatenate([empty, *rows]), np.concatenate([empty, *columns])
+    return _native.match(np.ascontiguousarray(gain), False, _ROUNDS)
 
 
 def matching(gain: Doubles) -> tuple[Indices, Indices]:
@@ -57,7 +40,7 @@ def matching(gain: Doubles) -> tuple[Indices, Indices]:
     Parameters
     ----------
     gain : ndarray, shape (n, n)
-        Symmetric: what a pair is worth; the diagonal does not count.
+        Symmetric: what a pair is worth; the diagonal does not count, and is overwritten.
 
     Examples
     --------
@@ -65,26 +48,8 @@ def matching(gain: Doubles) -> tuple[Indices, Indices]:
     >>> [part.tolist() for part in matching(np.array([[0.0, 1, 3], [1, 0, 2], [3, 2, 0]]))]
     [[0], [2]]
     """
-    first: list[Indices] = []
-    second: list[Indices] = []
-    left = np.arange(len(gain))
     np.fill_diagonal(gain, 0)
-    for _ in range(_ROUNDS):
-        if not gain.size:
-            break
-        best = gain.argmax(axis=1)
-        own = np.arange(len(best))
-        i = np.flatnonzero((best[best] == own) & (own < best) & (gain[own, best] > 0))
-        if not len(i):
-            break
-        j = best[i]
-        first.append(left[i].astype(np.int32))
-        second.append(left[j].astype(np.int32))
-        both = np.concatenate([i, j])
-        left = np.delete(left, both)
-        gain = np.delete(np.delete(gain, both, axis=0), both, axis=1)
-    empty = np.empty(0, dtype=np.int32)
-    return np.concatenate([empty, *first]), np.concatenate([empty, *second])
+    return _native.match(np.ascontiguousarray(gain), True, _ROUNDS)
 
 
 def candidates(first: Floats, second: Floats) -> tuple[Indices, Indices]:

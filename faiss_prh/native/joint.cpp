@@ -2,6 +2,7 @@
 // in an order that does not depend on them.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "dispatch.hpp"
@@ -126,6 +127,33 @@ const char* prh_sign_slopes(std::int64_t n, std::int64_t m, const float* signs, 
             const std::int64_t at = (tile * n + first) * kTile;
             prh::joint_kernel().sign_slopes(n, first, signs, all, weights, 1 / softness, magnitude, tile * kTile, y + at,
                                             g + at);
+        });
+    });
+}
+
+const char* prh_nearest(std::int64_t n, std::int64_t m, const float* products, const float* own, const float* norms,
+                        std::int64_t k, std::int64_t* ids) {
+    return prh::caught([&] {
+        const std::int64_t room = 3 * k + 64;
+        prh::parallel_for(n, 16, [&] {
+            return [&](std::int64_t begin, std::int64_t end) {
+                std::vector<std::uint64_t> keys(room);
+                for (std::int64_t row = begin; row < end; row++) {
+                    float most = std::numeric_limits<float>::infinity();
+                    std::int64_t found = 0;
+                    for (std::int64_t at = 0; at < m;) {
+                        at = prh::joint_kernel().collect(products + row * m, norms, own[row], most, at, m, room,
+                                                         keys.data(), found);
+                        if (found <= k) continue;
+                        std::nth_element(keys.begin(), keys.begin() + k - 1, keys.begin() + found);
+                        most = static_cast<float>(keys[k - 1] >> 32);
+                        found = k;
+                    }
+                    std::sort(keys.begin(), keys.begin() + found);
+                    for (std::int64_t c = 0; c < k; c++)
+                        ids[row * k + c] = c < found ? static_cast<std::int64_t>(keys[c] & 0xffffffff) : -1;
+                }
+            };
         });
     });
 }
