@@ -73,7 +73,8 @@ def _direction(slope: Doubles, last: deque[tuple[Doubles, Doubles, float]]) -> D
     """Return minus the slope, times the inverse of what the last steps tell about the second derivatives."""
     direction: Doubles = -slope
     if not last:
-        return direction / max(np.sqrt(_dot(slope, slope)), np.finfo(np.float64).tiny)
+        direction /= max(np.sqrt(_dot(slope, slope)), np.finfo(np.float64).tiny)
+        return direction
     shares = []
     for step, bend, product in reversed(last):
         shares.append(_dot(step, direction) / product)

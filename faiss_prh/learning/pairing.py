@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import faiss
 import numpy as np
 
 from .. import _native
 from .._common.types import Doubles, Floats, Indices
 
-_CANDIDATES = 8  # of each sign
-_QUERIES = 1024
-"""Number of queries at a time, so that Ctrl-C does not wait long."""
+_CANDIDATES = 16
+_PRODUCTS = 1 << 23
+"""Most products that are held at a time."""
 _ROUNDS = 12
 """Rounds of matching. Dimensions still unpaired after these would gain little."""
 
@@ -56,6 +55,11 @@ def candidates(first: Floats, second: Floats) -> tuple[Indices, Indices]:
     """
     Return for each row of `first` the rows of `second` whose product with it is largest in magnitude, as pairs.
 
+    Parameters
+    ----------
+    first, second : ndarray of float32
+        What `whole_numbers` returns.
+
     Examples
     --------
     >>> import numpy as np
@@ -63,13 +67,14 @@ def candidates(first: Floats, second: Floats) -> tuple[Indices, Indices]:
     >>> sorted({(0, 1), (1, 0)} - set(zip(i.tolist(), j.tolist())))
     []
     """
-    count = min(_CANDIDATES, len(second))
-    queries = np.concatenate([first, -first])
-    found = np.concatenate([
-        faiss.knn(part, second, count, metric=faiss.METRIC_INNER_PRODUCT)[1]
-        for part in np.array_split(queries, max(1, -(-len(queries) // _QUERIES)))
-    ])  # fmt: skip
-    i = np.tile(np.repeat(np.arange(len(first), dtype=np.int32), count), 2)
+    found = np.empty((len(first), min(_CANDIDATES, len(second))), dtype=np.int64)
+    beyond, nothing = np.full(len(first), 2.0**23, np.float32), np.zeros(len(second), np.float32)
+    block = max(16, _PRODUCTS // len(second))
+    for start in range(0, len(first), block):
+        part = slice(start, start + block)
+        products = first[part] @ second.T
+        _native.nearest(np.abs(products, out=products), beyond[part], nothing, found[part])
+    i = np.repeat(np.arange(len(first), dtype=np.int32), found.shape[1])
     return i, found.ravel().astype(np.int32)
 
 
