@@ -215,35 +215,6 @@ def tiles_slopes(y: Floats, g: Floats, i: Indices, j: Indices, theta: Floats) ->
     return slopes
 
 
-def soft_signs(y: Floats, m: int, softness: float, signs: Floats) -> float:
-    """Write the soft signs of the `m` vectors in the tiles `y`, and return the sum of |y|."""
-    magnitudes = np.empty(1)
-    _check(_library.prh_soft_signs(y.shape[1], m, _at(y), softness, _at(signs), _at(magnitudes)))
-    return float(magnitudes[0])
-
-
-def sign_products(n: int, signs: Floats, partners: Indices) -> Doubles:
-    """Return the inner products of the signs of each vector, of `n` dimensions, and its partners."""
-    m, k = partners.shape
-    products = np.empty((m, k))
-    _check(_library.prh_sign_products(n, m, _at(signs), k, _at(partners), _at(products)))
-    return products
-
-
-def sign_slopes(
-    y: Floats, signs: Floats, partners: Indices, ends: Ids, incident: Indices, owners: Indices,
-    weights: Floats, softness: float, magnitude: float, g: Floats,
-) -> None:  # fmt: skip
-    """Write to the tiles `g` the slopes of `y`, given those of the products of signs and of each |y|."""
-    m, k = partners.shape
-    _check(
-        _library.prh_sign_slopes(
-            y.shape[1], m, _at(signs), k, _at(partners), _at(ends), _at(incident),
-            _at(owners), _at(weights), softness, magnitude, _at(y), _at(g),
-        )
-    )  # fmt: skip
-
-
 def nearest(products: Floats, own: Floats, norms: Floats, ids: Ids) -> None:
     """Write the columns of the least own + norms - 2 products of each row, which must be whole numbers below 2^24."""
     n, m = products.shape

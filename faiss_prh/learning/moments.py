@@ -46,7 +46,7 @@ class Moments(Protocol):
         """Return disjoint pairs with a large gain, each of one of i and one of j (of two of i, if j is i)."""
 
     def turn(self, i: Indices, j: Indices, a: Doubles, b: Doubles, angle: Angle) -> tuple[Floats, Doubles]:
-        """Rotate disjoint pairs, of variances a and b, by what `angle` says. Return that, and the covariances before."""
+        """Rotate disjoint pairs, of variances a and b, by what `angle` says. Return that, and their covariances."""
 
     def rotate(self, i: Indices, j: Indices, theta: Floats) -> None:
         """Rotate the disjoint pairs (i, j) by theta."""
@@ -106,7 +106,7 @@ class SampleMoments:
         return greedy(first, second, gain(first, second, self.covariances(first, second)))
 
     def turn(self, i: Indices, j: Indices, a: Doubles, b: Doubles, angle: Angle) -> tuple[Floats, Doubles]:
-        """Rotate disjoint pairs, of variances a and b, by what `angle` says. Return that, and the covariances before."""
+        """Rotate disjoint pairs, of variances a and b, by what `angle` says. Return that, and their covariances."""
         theta, covariances = np.empty(len(i), dtype=np.float32), np.empty(len(i))
         pairs = max(1, _CACHED_VALUES // (2 * self._rows.shape[1]))
         for first in range(0, len(i), pairs):  # the rows are still in cache when they are rotated
@@ -253,7 +253,7 @@ class CovarianceMoments:
         return i[first], j[second]
 
     def turn(self, i: Indices, j: Indices, a: Doubles, b: Doubles, angle: Angle) -> tuple[Floats, Doubles]:
-        """Rotate disjoint pairs, of variances a and b, by what `angle` says. Return that, and the covariances before."""
+        """Rotate disjoint pairs, of variances a and b, by what `angle` says. Return that, and their covariances."""
         covariances = self.covariances(i, j)
         theta = angle(a, b, covariances).astype(np.float32)
         self.rotate(i, j, theta)
