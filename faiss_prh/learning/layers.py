@@ -94,8 +94,11 @@ class _Learner:
 
     def largest(self, count: int) -> tuple[Indices, Indices]:
         """Return the dimensions of the largest variances, and the others."""
-        order = np.argsort(-self.variances, kind="stable").astype(np.int32)
-        return order[:count], order[count:]
+        threshold = np.partition(self.variances, -count)[-count]
+        is_kept = self.variances > threshold
+        equal = np.flatnonzero(self.variances == threshold)
+        is_kept[equal[: count - np.count_nonzero(is_kept)]] = True
+        return np.flatnonzero(is_kept).astype(np.int32), np.flatnonzero(~is_kept).astype(np.int32)
 
     def reduce(self, count: int) -> Indices:
         """Bring the variance into `count` dimensions, and return these."""
@@ -116,7 +119,7 @@ class _Learner:
             spent += len(i) / unit
             if spent >= LEAST_BUDGET and self.variances[kept].sum() < before * (1 + WORTH * len(i) / unit):
                 break
-        kept = np.sort(self.largest(count)[0])
+        kept = self.largest(count)[0]
         if isinstance(self.moments, CovarianceMoments) and n <= MAX_JOINT:
             self.turn_jointly(self.moments, kept)
         return kept
