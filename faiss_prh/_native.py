@@ -8,7 +8,7 @@ import importlib.metadata
 import os
 import sys
 from collections.abc import Callable
-from ctypes import c_bool, c_char_p, c_int, c_int64, c_void_p
+from ctypes import c_bool, c_char_p, c_float, c_int, c_int64, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,18 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("rows_centre", c_char_p, [pointer, c_int64, c_int64, pointer]),
         ("rows_covariances", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
         ("rows_rotate", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
+        ("matrix_rotate", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
+        ("match", c_char_p, [pointer, c_int64, c_int64, c_bool, c_int64, *[pointer] * 3]),
+        ("tiles_turn", c_char_p, [*[c_int64] * 3, *[pointer] * 5]),
+        ("tiles_slopes", c_char_p, [*[c_int64] * 3, *[pointer] * 6]),
+        ("soft_signs", c_char_p, [c_int64, c_int64, pointer, c_float, pointer, pointer]),
+        ("sign_products", c_char_p, [c_int64, c_int64, pointer, c_int64, pointer, pointer]),
+        (
+            "sign_slopes",
+            c_char_p,
+            [c_int64, c_int64, pointer, c_int64, *[pointer] * 5, c_float, c_float, *[pointer] * 2],
+        ),
+        ("nearest", c_char_p, [c_int64, c_int64, *[pointer] * 3, c_int64, pointer]),
         ("gather", c_char_p, [c_int64, c_int64, pointer, pointer]),
     ]:
         function = getattr(library, f"prh_{name}")
@@ -185,6 +197,39 @@ def rows_covariances(rows: Floats, i: Indices, j: Indices) -> Doubles:
 def rows_rotate(rows: Floats, i: Indices, j: Indices, theta: Floats) -> None:
     """Rotate the disjoint pairs of rows i and j by theta."""
     _check(_library.prh_rows_rotate(_at(rows), rows.shape[1], len(i), _at(i), _at(j), _at(theta)))
+
+
+def matrix_rotate(matrix: Doubles, i: Indices, j: Indices, theta: Floats) -> None:
+    """Rotate the disjoint pairs of rows i and j of a square matrix by theta, and of its columns."""
+    _check(_library.prh_matrix_rotate(_at(matrix), len(matrix), len(i), _at(i), _at(j), _at(theta)))
+
+
+def match(gain: Doubles, is_symmetric: bool, rounds: int) -> tuple[Indices, Indices]:
+    """Return disjoint pairs of rows and columns that are each other's best, round by round among those left."""
+    first, second = np.empty((2, min(gain.shape)), dtype=np.int32)
+    count = np.zeros(1, dtype=np.int64)
+    _check(_library.prh_match(_at(gain), *gain.shape, is_symmetric, rounds, _at(first), _at(second), _at(count)))
+    return first[: count[0]], second[: count[0]]
+
+
+def tiles_turn(x: Floats, i: Indices, j: Indices, theta: Floats, y: Floats) -> None:
+    """Write to `y` the tiles `x` after the rotations, one after the other, of rows i and j by theta."""
+    n_tiles, n, _ = x.shape
+    _check(_library.prh_tiles_turn(n, n_tiles, len(i), _at(i), _at(j), _at(theta), _at(x), _at(y)))
+
+
+def tiles_slopes(y: Floats, g: Floats, i: Indices, j: Indices, theta: Floats) -> Doubles:
+    """Return the slopes of the angles, given those of `y` behind the rotations, which are undone on `y` and `g`."""
+    n_tiles, n, _ = y.shape
+    slopes = np.empty(len(i))
+    _check(_library.prh_tiles_slopes(n, n_tiles, len(i), _at(i), _at(j), _at(theta), _at(y), _at(g), _at(slopes)))
+    return slopes
+
+
+def nearest(products: Floats, own: Floats, norms: Floats, ids: Ids) -> None:
+    """Write the columns of the least own + norms - 2 products of each row, which must be whole numbers below 2^24."""
+    n, m = products.shape
+    _check(_library.prh_nearest(n, m, _at(products), _at(own), _at(norms), ids.shape[1], _at(ids)))
 
 
 def gather(addresses: Ids, size: int) -> Codes:

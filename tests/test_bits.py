@@ -16,6 +16,7 @@ from faiss_prh.learning import moments
 from faiss_prh.learning.model import Model
 from faiss_prh.learning.moments import CovarianceMoments, SampleMoments
 from faiss_prh.learning.pairing import candidates, greedy, matching, mutual_best
+from faiss_prh.learning.tiles import tiled, untiled
 from faiss_prh.rotation import PairwiseRotation
 
 
@@ -184,11 +185,11 @@ def test_ascend_follows_the_derivative(n, n_layers, m, seed):
     seen = []
 
     def objective(turned):
-        value = float(np.vdot(weights, turned))
+        value = float(np.vdot(weights, untiled(turned, m)))
         seen.append(value)
-        return value, weights
+        return value, tiled(weights)
 
-    tuned = tuning.ascend(layers, rows, objective, steps=10)
+    tuned = tuning.ascend(layers, tiled(rows), objective, steps=10)
 
     def value(layers):
         turned = PairwiseRotation(n, layers).to_dense() @ rows
@@ -205,7 +206,8 @@ def test_one_angle_is_found():
     x = np.array([[3.0], [4.0]], np.float32)
     layer = (np.array([0], np.int32), np.array([1], np.int32), np.array([0.3], np.float32))
     first = np.array([[1.0], [0.0]], np.float32)
-    ((_, _, theta),) = tuning.ascend([layer], x, lambda rows: (float(rows[0, 0]), first), steps=30)
+    objective = lambda tiles: (float(tiles[0, 0, 0]), tiled(first))  # noqa: E731
+    ((_, _, theta),) = tuning.ascend([layer], tiled(x), objective, steps=30)
     np.testing.assert_allclose(theta, [-np.arctan2(4, 3)], atol=1e-3)
 
 
@@ -232,11 +234,11 @@ def test_refining_raises_its_objective_on_other_vectors():
     x = clustered(64, 8000)
     plain, tuned = (PRHTransform(64, 24, seed=1, tune=tune) for tune in (False, True))
     values = []
-    objective = tuning.neighbours_alike(tuning.nearest(x[4000:] - x.mean(axis=0)), np.random.default_rng(9))
+    objective = tuning.neighbours_alike(24, tuning.nearest(x[4000:] - x.mean(axis=0)), np.random.default_rng(9))
     for prh in (plain, tuned):
         prh.train(x[:4000])
         y = prh.apply(x[4000:])
-        values.append(objective((y / y.std()).T)[0])
+        values.append(objective(tiled((y / y.std()).T))[0])
     assert values[1] > values[0]
     assert len(plain.rotation.layers) == len(tuned.rotation.layers)  # it costs the encoder nothing
     assert tuned.rotation.n_rotations < 1.05 * plain.rotation.n_rotations  # of which some were by nothing

@@ -12,10 +12,12 @@ from .. import _native
 from .._common.arrays import whole_numbers
 from .._common.types import Doubles, Floats, Ids, Indices
 from ..rotation import PairwiseRotation
+from .descent import descend
+from .tiles import SoftSigns, tiled, untiled
 
 Layers: TypeAlias = list[tuple[Indices, Indices, Floats]]
 Objective: TypeAlias = Callable[[Floats], tuple[float, Floats]]
-"""A function of rows. It returns a value, and its derivative with respect to each row."""
+"""A function of tiles. It returns a value, and its derivative with respect to them, in an array that is overwritten."""
 
 VARIANCE_STEPS = 20
 NEIGHBOUR_STEPS = 45
@@ -23,6 +25,8 @@ FEWEST_VECTORS = 200
 MOST_VECTORS = 10_000
 _INPUT_VALUES, _OUTPUT_VALUES = 1 << 25, 1 << 20
 """Most values of the sample that each step looks at, before and after the transform (but at least 1000 vectors)."""
+_PRODUCTS = 1 << 23
+"""Most inner products that are held at a time while neighbours are searched."""
 _NEAR, _FAR = (1, 3), (20, 100)
 """Ranks of the near neighbours, and of the far ones that they are compared with."""
 _DRAWS = 5
@@ -32,17 +36,17 @@ _QUANTISATION = 3.0
 """Weight of mean |z| / deviation, relative to mean / deviation of the margins."""
 
 
-def ascend(layers: Layers, rows: Floats, objective: Objective, steps: int) -> Layers:
+def ascend(layers: Layers, tiles: Floats, objective: Objective, steps: int) -> Layers:
     """
     Optimise the angles of layers together.
 
     Parameters
     ----------
     layers : list of (i, j, theta)
-    rows : ndarray of float32, shape (n, m)
-        A row for each dimension, before the layers.
+    tiles : ndarray of float32
+        Vectors before the layers, as `tiled` returns them.
     objective : callable
-        What to maximise, as a function of the rows after the layers.
+        What to maximise, as a function of the tiles after the layers.
     steps : int
         Most steps of L-BFGS.
 
@@ -50,35 +54,25 @@ def ascend(layers: Layers, rows: Floats, objective: Objective, steps: int) -> La
     --------
     >>> import numpy as np
     >>> layer = np.array([0], "i4"), np.array([1], "i4"), np.array([0.1], "f4")
-    >>> first = lambda rows: (float(rows[0, 0]), np.array([[1], [0]], "f4"))
-    >>> ((_, _, theta),) = ascend([layer], np.array([[1], [-1]], "f4"), first, steps=20)
+    >>> slopes = tiled(np.array([[1], [0]], "f4"))
+    >>> first = lambda tiles: (float(tiles[0, 0, 0]), slopes.copy())
+    >>> ((_, _, theta),) = ascend([layer], tiled(np.array([[1], [-1]], "f4")), first, steps=20)
     >>> bool(np.isclose(theta[0], np.pi / 4, atol=1e-3))
     True
     """
-    from scipy.optimize import minimize
-
-    n, m = rows.shape
-    ends = np.cumsum([len(theta) for _, _, theta in layers])[:-1]
-    with_derivatives = [(np.concatenate([i, i + n]), np.concatenate([j, j + n])) for i, j, _ in layers]
-    both = np.empty((2 * n, m), dtype=np.float32)  # the rows, and under them the derivatives
+    ends = np.cumsum([len(theta) for _, _, theta in layers])
+    if not len(ends) or not ends[-1]:
+        return layers
+    i, j, start = (np.concatenate(parts) for parts in zip(*layers, strict=True))
+    turned = np.empty_like(tiles)
 
     def evaluate(angles: Doubles) -> tuple[float, Doubles]:
-        thetas = np.split(angles.astype(np.float32), ends)
-        both[:n] = rows
-        for (i, j, _), theta in zip(layers, thetas, strict=True):
-            _native.rows_rotate(both, i, j, theta)
-        value, both[n:] = objective(both[:n])
-        slopes = []
-        for (i, j, _), (all_i, all_j), theta in zip(layers[::-1], with_derivatives[::-1], thetas[::-1], strict=True):
-            slopes.append(_native.rows_covariances(both, j + n, i) - _native.rows_covariances(both, i + n, j))
-            _native.rows_rotate(both, all_i, all_j, -np.tile(theta, 2))
-        return -value, -m * np.concatenate(slopes[::-1])
+        theta = angles.astype(np.float32)
+        _native.tiles_turn(tiles, i, j, theta, turned)
+        value, slopes = objective(turned)
+        return -value, -_native.tiles_slopes(turned, slopes, i, j, theta)
 
-    start = np.concatenate([np.empty(0), *(theta for _, _, theta in layers)])
-    if not len(start):
-        return layers
-    found = minimize(evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 20}).x
-    thetas = np.split(found.astype(np.float32), ends)
+    thetas = np.split(descend(evaluate, start, steps).astype(np.float32), ends[:-1])
     return [(i, j, theta) for (i, j, _), theta in zip(layers, thetas, strict=True)]
 
 
@@ -92,14 +86,15 @@ def keep_variance(layers: Layers, kept: Indices, covariance: Doubles) -> Layers:
         return layers
     covariance_of_trace_1 = covariance / np.trace(covariance)
 
-    def variance(columns: Floats) -> tuple[float, Floats]:
+    def variance(tiles: Floats) -> tuple[float, Floats]:
+        columns = untiled(tiles, len(kept))
         # In double precision, what a BLAS with other threads adds up otherwise is lost in the rounding.
         products = (covariance_of_trace_1 @ columns.astype(np.float64)).astype(np.float32)
-        return float(np.sum(columns * products, dtype=np.float64)), 2 * products
+        return float(np.sum(columns * products, dtype=np.float64)), tiled(2 * products)
 
     units = np.zeros((len(covariance), len(kept)), dtype=np.float32)
     units[kept, np.arange(len(kept))] = 1
-    return _reversed(ascend(_reversed(layers), units, variance, VARIANCE_STEPS))
+    return _reversed(ascend(_reversed(layers), tiled(units), variance, VARIANCE_STEPS))
 
 
 def _reversed(layers: Layers) -> Layers:
@@ -156,16 +151,22 @@ def keep_neighbours(
     place[kept] = np.arange(len(kept))
     neighbours = nearest(vectors)
     before = [(place[i], place[j], theta) for i, j, theta in last]
-    after = ascend(before, rows / np.float32(deviation), neighbours_alike(neighbours, rng), NEIGHBOUR_STEPS)
+    objective = neighbours_alike(len(rows), neighbours, rng)
+    after = ascend(before, tiled(rows / np.float32(deviation)), objective, NEIGHBOUR_STEPS)
     if neighbours_found(after, rows, neighbours) < neighbours_found(before, rows, neighbours):
         return rotation  # as with few clusters far apart, which leave the gradient no hold
     return PairwiseRotation(rotation.d, [*first, *((kept[i], kept[j], theta) for i, j, theta in after)])
 
 
 def nearest(vectors: Floats) -> Ids:
-    """Return, for each centred vector, itself and its nearest neighbours."""
+    """Return, for each centred vector, itself (or an equal one) and its nearest neighbours."""
     whole = whole_numbers(vectors, over=0)
-    neighbours: Ids = faiss.knn(whole, whole, _FAR[1] + 1)[1]
+    norms = np.square(whole).sum(axis=1)
+    neighbours = np.empty((len(whole), _FAR[1] + 1), dtype=np.int64)
+    block = max(16, _PRODUCTS // len(whole))
+    for first in range(0, len(whole), block):
+        part = slice(first, first + block)
+        _native.nearest(whole[part] @ whole.T, norms[part], norms, neighbours[part])
     return neighbours
 
 
@@ -181,34 +182,32 @@ def neighbours_found(layers: Layers, rows: Floats, neighbours: Ids) -> float:
     return float((found[:, :, None] == neighbours[:1000, None, 1:11]).any(axis=1).mean())
 
 
-def neighbours_alike(neighbours: Ids, rng: np.random.Generator) -> Objective:
+def neighbours_alike(n: int, neighbours: Ids, rng: np.random.Generator) -> Objective:
     """
     Return an objective: how well signs tell near neighbours from far ones, and how far values are from zero.
 
     For a vector, one of its nearest and one of its farther neighbours, the margin is the difference of the Hamming
     distances, with soft signs. The objective is the margins' mean over their deviation, and mean |value|.
+
+    Parameters
+    ----------
+    n : int
+        Number of dimensions.
+    neighbours : ndarray of int64
+        What `nearest` returns.
+    rng : Generator
+        Draws the neighbours that are compared.
     """
-    from scipy.sparse import csr_array
+    which = np.tile(np.arange(len(neighbours)), (_DRAWS, 1)).T
+    near, far = (neighbours[which, rng.integers(low, high + 1, which.shape)] for low, high in (_NEAR, _FAR))
+    signs = SoftSigns(n, np.concatenate([near, far], axis=1).astype(np.int32), _SOFTNESS)
 
-    m = len(neighbours)
-    which = np.tile(np.arange(m), _DRAWS)
-    near, far = (neighbours[which, rng.integers(low, high + 1, len(which))] for low, high in (_NEAR, _FAR))
-    values = np.tile(np.array([1, -1], dtype=np.float32), len(which))
-    columns = np.stack([near, far], axis=1).ravel()
-    near_minus_far = csr_array((values, columns, 2 * np.arange(len(which) + 1)), shape=(len(which), m))
-    far_to_near = near_minus_far.T.tocsr()
-
-    def objective(rows: Floats) -> tuple[float, Floats]:
-        z = np.ascontiguousarray(rows.T)
-        signs = np.tanh(z / np.float32(_SOFTNESS))
-        apart = (near_minus_far @ signs).reshape(_DRAWS, m, -1)
-        margins = np.einsum("kmb,mb->km", apart, signs).astype(np.float64)
+    def objective(tiles: Floats) -> tuple[float, Floats]:
+        products, magnitude = signs.products(tiles)
+        margins = products[:, :_DRAWS] - products[:, _DRAWS:]
         mean, deviation = float(margins.mean()), float(margins.std()) or 1.0
-        slope = ((1 - mean * (margins - mean) / deviation**2) / (deviation * margins.size)).astype(np.float32)
-        slopes = np.einsum("km,kmb->mb", slope, apart)
-        slopes += far_to_near @ (slope[:, :, None] * signs).reshape(len(which), -1)
-        slopes *= (1 - signs**2) / np.float32(_SOFTNESS)
-        slopes += np.sign(z) * np.float32(_QUANTISATION / z.size)
-        return mean / deviation + _QUANTISATION * float(np.abs(z).mean()), np.ascontiguousarray(slopes.T)
+        slope = (1 - mean * (margins - mean) / deviation**2) / (deviation * margins.size)
+        slopes = signs.slopes(tiles, np.concatenate([slope, -slope], axis=1), _QUANTISATION)
+        return mean / deviation + _QUANTISATION * magnitude, slopes
 
     return objective

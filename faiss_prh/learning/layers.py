@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 from .._common.types import Doubles, Floats, Indices
 from ..rotation import PairwiseRotation, random_pairings
 from .joint_angles import keep_variance
-from .moments import CovarianceMoments, Moments
+from .moments import Angle, CovarianceMoments, Moments
 from .parameters import Parameters, layers_for
 
 MAX_REDUCTION_LAYERS = 600
@@ -83,13 +82,10 @@ class _Learner:
         self.variances = moments.variances()
         self.layers: list[tuple[Indices, Indices, Floats]] = []
 
-    def add(
-        self, i: Indices, j: Indices, angle: Callable[[Doubles, Doubles, Doubles], Doubles], equal: bool = False
-    ) -> None:
+    def add(self, i: Indices, j: Indices, angle: Angle, equal: bool = False) -> None:
         """Turn pairs by the angles that follow from their variances and covariance."""
-        a, b, c = self.variances[i], self.variances[j], self.moments.covariances(i, j)
-        theta = angle(a, b, c).astype(np.float32)
-        self.moments.rotate(i, j, theta)
+        a, b = self.variances[i], self.variances[j]
+        theta, c = self.moments.turn(i, j, a, b, angle)
         # Rounding apart, an isotropic layer makes the two equal. Making them so exactly keeps dimensions that
         # have been paired together in the next sorting, and so the layers in the form of small cubes, which
         # the native code applies without leaving the first-level cache.
@@ -98,8 +94,11 @@ class _Learner:
 
     def largest(self, count: int) -> tuple[Indices, Indices]:
         """Return the dimensions of the largest variances, and the others."""
-        order = np.argsort(-self.variances, kind="stable").astype(np.int32)
-        return order[:count], order[count:]
+        threshold = np.partition(self.variances, -count)[-count]
+        is_kept = self.variances > threshold
+        equal = np.flatnonzero(self.variances == threshold)
+        is_kept[equal[: count - np.count_nonzero(is_kept)]] = True
+        return np.flatnonzero(is_kept).astype(np.int32), np.flatnonzero(~is_kept).astype(np.int32)
 
     def reduce(self, count: int) -> Indices:
         """Bring the variance into `count` dimensions, and return these."""
@@ -120,7 +119,7 @@ class _Learner:
             spent += len(i) / unit
             if spent >= LEAST_BUDGET and self.variances[kept].sum() < before * (1 + WORTH * len(i) / unit):
                 break
-        kept = np.sort(self.largest(count)[0])
+        kept = self.largest(count)[0]
         if isinstance(self.moments, CovarianceMoments) and n <= MAX_JOINT:
             self.turn_jointly(self.moments, kept)
         return kept
@@ -128,7 +127,7 @@ class _Learner:
     def gain(self, i: Indices, j: Indices, c: Doubles) -> Doubles:
         """Return what the variances of dimensions i gain at the principal axes of the pairs (i, j)."""
         half: Doubles = (self.variances[i] - self.variances[j]) / 2
-        return np.hypot(half, c) - half
+        return np.sqrt(half * half + c * c) - half
 
     def turn_jointly(self, moments: CovarianceMoments, kept: Indices) -> None:
         """Turn all angles so far for what they do together to the variance of the kept dimensions."""

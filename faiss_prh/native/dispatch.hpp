@@ -1,5 +1,6 @@
 #pragma once
 
+#include "joint.hpp"
 #include "kernel.hpp"
 #include "scan.hpp"
 
@@ -7,6 +8,7 @@ namespace prh {
 
 // The kernels of the SIMD level in use.
 const Kernel& kernel();
+const JointKernel& joint_kernel();
 const ScanKernel& scan_kernel();
 
 }  // namespace prh

@@ -72,5 +72,7 @@ class Random {
     std::mt19937 engine_;
 };
 
+// Learning angles together: check_joint.cpp.
+void check_joint();
 // Searching, ranking and range searching: check_scan.cpp.
 void check_scanning();
