@@ -51,8 +51,9 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         Dimension of the vectors.
     d_out : int, optional
         Number of outputs, and of bits; by default `d`. With fewer, rotations between kept and dropped dimensions bring
-        most of the variance into the kept ones, without a dense matrix. With more, the transform is a frame whose
-        columns are orthonormal.
+        most of the variance into the kept ones, without a dense matrix; but up to 2 ⌈log2 d⌉ bits there is one, and up
+        to 512 bits of more than 4096 dimensions a small one after the rotations. With more bits than dimensions, the
+        transform is a frame whose columns are orthonormal.
     n_iso : int, optional
         Number of layers that pair large with small variances and make them equal. The default, ⌈log2 d_out⌉, makes all
         variances equal if d_out is a power of two, and nearly equal otherwise.

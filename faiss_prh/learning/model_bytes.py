@@ -20,7 +20,7 @@ from .parameters import Parameters
 
 MAGIC = b"FAISSPRH"
 VERSION = 4
-# magic, version, trained, d_in, d_out, n_iso, n_pca, seed, tilt, tune, not centred, number of layers, of dimensions before a tail
+# magic, version, trained, d_in, d_out, n_iso, n_pca, seed, tilt, tune, not centred, number of layers, width of the tail
 _HEADER = struct.Struct("<8sHHIIIIQdBBII")
 _CHECKSUM = struct.Struct("<I")
 _ROUNDING = 1e-4

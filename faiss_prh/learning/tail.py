@@ -2,8 +2,8 @@
 Few bits of very many dimensions: rotations into some thousand dimensions, and a dense matrix from there to the bits.
 
 Rotations alone keep far less of the variance than PCA does there, and PCA alone is a large matrix. The principal
-directions of the sample are known first. Rotations then merge dimensions, two by two, so that what is dropped has little
-to do with them, until as many are left as a dense matrix within a budget takes.
+directions of the sample are found first. Rotations then merge dimensions, two by two, so that what is dropped has
+little to do with them, until as many are left as a dense matrix within a budget takes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MOST_PRODUCTS = 1 << 20
 """Multiplications that a tail may take, where there are too many dimensions for a covariance matrix."""
 LEAST_WIDTH = 4
 """A tail is worth its time if it takes at least as many times more dimensions than it gives."""
-MORE_LAYERS = 6
-"""Layers between kept and dropped dimensions, after merging."""
+MORE_ROTATIONS = 24_000
+"""Rotations between kept and dropped dimensions, after merging. A rotation takes the time of some multiplications."""
 _GROUP = 500
 """Dimensions among which partners are looked for."""
 _SAMPLE = 2048
@@ -73,7 +73,8 @@ def learn_tail(moments: Moments, d_out: int, width: int, seed: int) -> Tailed:
     assert isinstance(moments, SampleMoments)
     rng = np.random.default_rng(seed)
     columns = np.sort(rng.permutation(moments.rows.shape[1])[:_SAMPLE])
-    kept, layers = np.arange(len(moments.rows), dtype=np.int32), []
+    kept = np.arange(len(moments.rows), dtype=np.int32)
+    layers: Layers = []
     if width < len(kept):
         layers, kept = merged(_loadings(moments.rows[:, columns], d_out).astype(np.float32), width, rng)
         for layer in layers:
@@ -122,7 +123,7 @@ def merged(loadings: Floats, width: int, rng: np.random.Generator) -> tuple[Laye
     left = np.arange(len(loadings), dtype=np.int32)
     while len(left) > width:
         left = merging.halve(left, width, rng)
-    for _ in range(MORE_LAYERS):
+    for _ in range(-(-MORE_ROTATIONS // width)):
         merging.exchange(left, rng)
     return merging.layers, np.sort(left)
 
@@ -223,7 +224,8 @@ def _merging_gain(directions: Floats, energies: Doubles) -> Doubles:
 
 def _units(directions: Floats, energies: Doubles) -> Doubles:
     """Return what directions, as whole numbers, are to be multiplied with to have their energies."""
-    return np.sqrt(energies / _squares(directions))
+    units: Doubles = np.sqrt(energies / _squares(directions))
+    return units
 
 
 def _squares(rows: Floats) -> Doubles:
