@@ -27,8 +27,8 @@ MOST_PRODUCTS = 1 << 20
 """Multiplications that a tail may take, where there are too many dimensions for a covariance matrix."""
 LEAST_WIDTH = 4
 """A tail is worth its time if it takes at least as many times more dimensions than it gives."""
-MORE_ROTATIONS = 24_000
-"""Rotations between kept and dropped dimensions, after merging. A rotation takes the time of some multiplications."""
+MORE_ROTATIONS, MORE_LAYERS = 24_000, 12
+"""Most rotations between kept and dropped dimensions, after merging, and most layers of them."""
 _GROUP = 500
 """Dimensions among which partners are looked for."""
 _SAMPLE = 2048
@@ -123,7 +123,7 @@ def merged(loadings: Floats, width: int, rng: np.random.Generator) -> tuple[Laye
     left = np.arange(len(loadings), dtype=np.int32)
     while len(left) > width:
         left = merging.halve(left, width, rng)
-    for _ in range(-(-MORE_ROTATIONS // width)):
+    for _ in range(min(MORE_LAYERS, -(-MORE_ROTATIONS // width))):
         merging.exchange(left, rng)
     return merging.layers, np.sort(left)
 
@@ -230,4 +230,5 @@ def _units(directions: Floats, energies: Doubles) -> Doubles:
 
 def _squares(rows: Floats) -> Doubles:
     """Return the squared lengths of rows of whole numbers, and 1 for zeros."""
-    return np.maximum(np.einsum("ij,ij->i", rows, rows), 1).astype(np.float64)
+    squares: Doubles = np.maximum(np.einsum("ij,ij->i", rows, rows), 1).astype(np.float64)
+    return squares
