@@ -116,8 +116,8 @@ def merged(loadings: Floats, width: int, rng: np.random.Generator) -> tuple[Laye
     --------
     >>> import numpy as np
     >>> layers, kept = merged(np.array([[3], [4]], "f4"), 1, np.random.default_rng(0))
-    >>> len(layers), kept.tolist()
-    (1, [1])
+    >>> len(layers[0]), kept.tolist()
+    (3, [1])
     """
     merging = _Merging(loadings)
     left = np.arange(len(loadings), dtype=np.int32)
