@@ -27,9 +27,9 @@ MOST_PRODUCTS = 1 << 20
 """Multiplications that a tail may take, where there are too many dimensions for a covariance matrix."""
 LEAST_WIDTH = 4
 """A tail is worth its time if it takes at least as many times more dimensions than it gives."""
-MORE_ROTATIONS, MORE_LAYERS = 24_000, 12
+MORE_ROTATIONS, MORE_LAYERS = 36_000, 12
 """Most rotations between kept and dropped dimensions, after merging, and most layers of them."""
-_GROUP = 500
+_GROUP = 1000
 """Dimensions among which partners are looked for."""
 _SAMPLE = 2048
 """Training vectors that are enough to find principal directions."""
@@ -214,11 +214,13 @@ def _alike(directions: Floats, rng: np.random.Generator) -> list[Indices]:
 def _merging_gain(directions: Floats, energies: Doubles) -> Doubles:
     """Return what is good about merging two dimensions: that little is lost."""
     units = _units(directions, energies)
-    c = (directions @ directions.T) * units[:, None] * units
-    half = (energies[:, None] - energies) / 2
-    loss = (energies[:, None] + energies) / 2 - np.sqrt(c * c + half * half)
-    np.fill_diagonal(loss, 0)
-    gain: Doubles = 2 * (loss.max() or 1.0) - loss
+    gain: Doubles = (directions @ directions.T) * (units[:, None] * units)
+    np.square(gain, out=gain)
+    halves = energies / 2
+    gain += np.square(halves[:, None] - halves)
+    np.sqrt(gain, out=gain)
+    gain -= halves[:, None] + halves  # less than zero: by what is lost
+    gain += 2 * (energies.max() or 1.0)  # so that every pair is worth something
     return gain
 
 
