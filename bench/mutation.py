@@ -11,7 +11,8 @@ from typing import Any
 import faiss
 import numpy as np
 
-from faiss_prh import PRHTransform, clone_index, index_factory
+from faiss_prh import PairwiseRotation, PRHTransform, clone_index, index_factory
+from faiss_prh.learning.model import Model
 from faiss_prh.storage.container import ChunkWriter
 from faiss_prh.storage.limits import KINDS
 from faiss_prh.storage.records import RecordWriter
@@ -103,6 +104,14 @@ def _record(part: bytes) -> dict[str, Any] | None:
     return fields if isinstance(fields, dict) else None
 
 
+def with_tail() -> PRHTransform:
+    """Return a transform with rotations and a dense tail, as it is learned for few bits of very many dimensions."""
+    transform, kept = PRHTransform(D, 3), np.arange(9, dtype=np.int32)
+    tail = np.linalg.qr(np.random.default_rng(1).normal(size=(9, 3)))[0].T.astype(np.float32, order="C")
+    transform._set(Model(PairwiseRotation.random(D, 2, seed=1), np.zeros(D, np.float32), kept, 0.5, 0.5, tail))
+    return transform
+
+
 class Mutator:
     """Makes one input after the other from a seed."""
 
@@ -114,6 +123,7 @@ class Mutator:
         prh = [PRHTransform(D), PRHTransform.random(5), *(PRHTransform(D, bits) for bits in (1, 8, 12, 20))]
         for transform in prh[2:]:
             transform.train(np.random.default_rng(1).normal(size=(50, D)))
+        prh.append(with_tail())
         self._transforms = [transform.to_bytes() for transform in prh]
         self._changes: Sequence[Callable[[bytes], bytes]] = (
             self._flip, self._cut, self._insert, self._repeat, self._number, self._number, self._number,

@@ -38,7 +38,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("active_simd_level", c_char_p, []),
         ("set_thread_source", None, [pointer]),
         ("transform_new", pointer, [c_int, c_int, c_bool, TrainCallback]),
-        ("transform_set", c_char_p, [pointer, c_int, c_int, *[pointer] * 6]),
+        ("transform_set", c_char_p, [pointer, c_int, c_int, *[pointer] * 5, c_int, pointer, pointer]),
         ("transform_encode", c_int64, [pointer, c_int64, *[pointer] * 3]),
         ("last_failure", c_char_p, []),
         ("transform_apply", c_int64, [pointer, c_int64, pointer, pointer]),
@@ -139,13 +139,17 @@ def new_transform(d_in: int, d_out: int, is_linear: bool, train: Any) -> Any:
 
 def set_rotation(
     transform: int, n: int, ends: Ids, i: Indices, j: Indices, theta: Floats, mean: Floats,
-    kept: Indices,
+    kept: Indices, tail: Floats | None = None,
 ) -> None:  # fmt: skip
-    """Make the transform at an address subtract `mean`, apply these layers of `n` dimensions, and keep some of them."""
+    """
+    Make the transform at an address subtract `mean`, apply these layers of `n` dimensions, and keep some of them.
+
+    With a `tail`, the outputs are its products with what is kept.
+    """
     _check(
         _library.prh_transform_set(
             transform, n, len(ends), _at(ends), _at(i), _at(j),
-            _at(theta), _at(mean), _at(kept),
+            _at(theta), _at(mean), len(kept), _at(kept), None if tail is None else _at(tail),
         )
     )  # fmt: skip
 

@@ -50,8 +50,9 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         Dimension of the vectors.
     d_out : int, optional
         Number of outputs, and of bits; by default `d`. With fewer, rotations between kept and dropped dimensions bring
-        most of the variance into the kept ones, without a dense matrix. With more, the transform is a frame whose
-        columns are orthonormal.
+        most of the variance into the kept ones, without a dense matrix; but up to 2 ⌈log2 d⌉ bits there is one, and up
+        to 512 bits of more than 4096 dimensions a small one after the rotations. With more bits than dimensions, the
+        transform is a frame whose columns are orthonormal.
     n_iso : int, optional
         Number of layers that pair large with small variances and make them equal. The default, ⌈log2 d_out⌉, makes all
         variances equal if d_out is a power of two, and nearly equal otherwise.
@@ -88,7 +89,9 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     mean : ndarray of float32 or None
         What is subtracted before the rotation.
     kept : ndarray of int32 or None
-        Which dimensions of the rotation come out.
+        Which dimensions of the rotation come out, or go into the tail.
+    tail : ndarray of float32, shape (d_out, len(kept)), or None
+        The matrix that what is kept is multiplied with, if few bits of very many dimensions are learned.
 
     Notes
     -----
@@ -219,9 +222,15 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
 
     @property
     def kept(self) -> Indices | None:
-        """Which dimensions of the rotation come out."""
+        """Which dimensions of the rotation come out, or go into the tail."""
         model = self._known()
         return model.kept if model else None
+
+    @property
+    def tail(self) -> Floats | None:
+        """The matrix that what is kept is multiplied with, if there is one."""
+        model = self._known()
+        return model.tail if model else None
 
     def to_dense(self) -> Doubles:
         """
@@ -240,7 +249,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         """
         learned = self._trained()
         dense: Doubles = learned.rotation.to_dense()[learned.kept, : self.d_in]
-        return dense
+        return dense if learned.tail is None else learned.tail.astype(np.float64) @ dense
 
     def train(self, x: npt.ArrayLike | Iterable[npt.ArrayLike], *, max_train_bytes: int = 1 << 30) -> None:
         """
@@ -489,9 +498,10 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
             for part, dtype in enumerate(("i4", "i4", "f4"))
         )
         ends = np.cumsum([len(layer.theta) for layer in rotation.layers], dtype=np.int64)
-        mean.flags.writeable = kept.flags.writeable = False
+        for array in (mean, kept) if model.tail is None else (mean, kept, model.tail):
+            array.flags.writeable = False
         with _publishing:  # or two threads could leave one's rotation here and the other's in native code
-            _native.set_rotation(int(self.this), rotation.d, ends, i, j, theta, mean, kept)
+            _native.set_rotation(int(self.this), rotation.d, ends, i, j, theta, mean, kept, model.tail)
             self._model = model
 
     def _trained(self) -> Model:
@@ -506,7 +516,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
 
     def _checked(self, x: npt.ArrayLike, reverse: bool = False) -> Vectors:
         learned = self._trained()
-        return as_vectors(x, len(learned.kept if reverse else learned.mean), "vectors")
+        return as_vectors(x, learned.d_out if reverse else len(learned.mean), "vectors")
 
     def _run(
         self, native: Callable[..., int | None], x: AnyArray, out: Output, *more: AnyArray, passes_nan: bool = False

@@ -56,7 +56,7 @@ def test_the_format_is_what_the_documentation_says(d, dimension):
     prh._set(Model(PairwiseRotation(d, layers), mean, np.arange(d, dtype=np.int32)[::-1].copy(), 0.75, 0.5))
     i, j, theta = ([value for layer in layers for value in layer[part]] for part in range(3))
     content = (
-        struct.pack("<8sHHIIIIQdHI", b"FAISSPRH", 3, 1, d, d, 2, 0, 5, 0.0, 0, len(layers))
+        struct.pack("<8sHHIIIIQdHII", b"FAISSPRH", 4, 1, d, d, 2, 0, 5, 0.0, 0, len(layers), 0)
         + struct.pack(f"<{len(layers)}I", *(len(layer[0]) for layer in layers))
         + struct.pack(f"<{len(i)}{dimension}", *i)
         + struct.pack(f"<{len(j)}{dimension}", *j)
@@ -103,14 +103,14 @@ def test_foreign_bytes_are_refused(data):
 FIELD = {
     "version": (8, "<H"), "trained": (10, "<H"), "d": (12, "<I"), "d_out": (16, "<I"), "n_iso": (20, "<I"),
     "n_pca": (24, "<I"), "seed": (28, "<Q"), "tilt": (36, "<d"), "tune": (44, "<B"),
-    "uncentred": (45, "<B"), "n_layers": (46, "<I"),
+    "uncentred": (45, "<B"), "n_layers": (46, "<I"), "tail": (50, "<I"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("version", 2, "format version 2; this release reads version 3"),
+        ("version", 3, "format version 3; this release reads version 4"),
         ("tune", 2, r"flags 1, \[2, 0\]"),
         ("uncentred", 2, r"flags 1, \[0, 2\]"),
         ("trained", 2, "damaged"),
@@ -132,6 +132,9 @@ FIELD = {
         ("d_out", 2**31, "damaged"),
         ("d_out", 19, "damaged"),
         ("d_out", 21, "too early"),
+        ("tail", 2**32 - 1, "a tail from"),
+        ("tail", 19, "a tail from 19 of 20 dimensions to 20"),
+        ("tail", 20, "too early"),
     ],
 )
 def test_hostile_headers_with_a_right_checksum(field, value, message):
@@ -167,6 +170,52 @@ def test_hostile_contents_with_a_right_checksum():
     assert_refused(kept, "B", 1, "keeps dimensions")
     assert_refused(kept + 20, "<d", -1.0, "variance")
     assert_refused(kept + 20 + 8, "<d", float("inf"), "variance")
+
+
+def with_tail():
+    """Return a transform with rotations and a tail."""
+    prh = PRHTransform(20, 3)
+    tail = np.linalg.qr(np.random.default_rng(1).normal(size=(7, 3)))[0].T.astype(np.float32, order="C")
+    kept = np.arange(7, dtype=np.int32)
+    prh._set(Model(PairwiseRotation.random(20, 2, seed=1), np.ones(20, dtype=np.float32), kept, 0.5, 0.5, tail))
+    return prh
+
+
+def test_a_tail_round_trip():
+    prh = with_tail()
+    data = prh.to_bytes()
+    again = PRHTransform.from_bytes(data)
+    np.testing.assert_array_equal(again.tail, prh.tail)
+    assert again.to_bytes() == data
+    assert data[-4 * (3 * 7 + 1) : -4] == prh.tail.tobytes()  # what the documentation says
+    x = np.random.default_rng(2).normal(size=(30, 20)).astype(np.float32)
+    np.testing.assert_array_equal(again.encode(x), prh.encode(x))
+    again.check_identical(prh)
+    with pytest.raises(RuntimeError, match="another rotation"):
+        turned = with_tail()._model._replace(tail=-prh.tail)
+        again._set(turned)
+        again.check_identical(prh)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0.9, 1.1, -1e30])
+@pytest.mark.parametrize("place", [0, 8, 20])
+def test_hostile_tails(value, place):
+    data = with_tail().to_bytes()
+    with pytest.raises(ValueError, match="rows of its tail are not orthonormal"):
+        PRHTransform.from_bytes(forged(data, len(data) - 4 - 4 * (21 - place), "<f", value))
+
+
+@pytest.mark.parametrize(
+    ("width", "message"), [(0, "damaged"), (2, "a tail from 2"), (6, "damaged"), (8, "damaged"), (21, "a tail from 21")]
+)
+def test_hostile_widths_of_a_tail(width, message):
+    with pytest.raises(ValueError, match=message):
+        PRHTransform.from_bytes(forged(with_tail().to_bytes(), *FIELD["tail"], width))
+
+
+def test_an_untrained_transform_has_no_tail():
+    with pytest.raises(ValueError, match="untrained"):
+        PRHTransform.from_bytes(forged(PRHTransform(20, 3).to_bytes(), *FIELD["tail"], 7))
 
 
 def test_other_types_are_refused():

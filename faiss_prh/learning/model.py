@@ -12,24 +12,36 @@ from ..rotation import PairwiseRotation
 
 
 class Model(NamedTuple):
-    """A learned transform: subtract the mean, rotate, keep some dimensions."""
+    """A learned transform: subtract the mean, rotate, keep some dimensions, and multiply them with the tail, if any."""
 
     rotation: PairwiseRotation
     mean: Floats
     kept: Indices
     variance_kept: float = math.nan
     variance_spread: float = math.nan
+    tail: Floats | None = None
+
+    @property
+    def d_out(self) -> int:
+        """Number of outputs."""
+        return len(self.kept if self.tail is None else self.tail)
 
     @classmethod
     def learned(
-        cls, rotation: PairwiseRotation, mean: Floats, kept: Indices, variances: Doubles, total: float
+        cls,
+        rotation: PairwiseRotation,
+        mean: Floats,
+        kept: Indices,
+        variances: Doubles,
+        total: float,
+        tail: Floats | None = None,
     ) -> Model:
         """
         Return the model of a rotation, without what makes no difference to its outputs.
 
         Parameters
         ----------
-        rotation, mean, kept
+        rotation, mean, kept, tail
             What was learned.
         variances : ndarray
             Variances of the outputs.
@@ -38,8 +50,8 @@ class Model(NamedTuple):
         """
         pruned = without_idle_rotations(rotation, len(mean), kept)
         if not total:
-            return cls(pruned, mean, kept)
-        return cls(pruned, mean, kept, float(variances.sum() / total), float(variances.std() / variances.mean()))
+            return cls(pruned, mean, kept, tail=tail)
+        return cls(pruned, mean, kept, float(variances.sum() / total), float(variances.std() / variances.mean()), tail)
 
 
 class Description(NamedTuple):
@@ -56,6 +68,8 @@ class Description(NamedTuple):
         Standard deviation of the outputs' variances divided by their mean: 0 if all are equal.
     layers, rotations : int
         Number of layers, and of 2-D rotations in them.
+    tail : int
+        Number of dimensions that a dense matrix then takes to the bits; 0 if there is none.
     multiplications, dense_multiplications : int
         Multiplications for one vector, and those of a dense matrix of the same size.
     n_bytes, dense_bytes : int
@@ -68,6 +82,7 @@ class Description(NamedTuple):
     variance_spread: float
     layers: int
     rotations: int
+    tail: int
     multiplications: int
     dense_multiplications: int
     n_bytes: int
@@ -76,7 +91,8 @@ class Description(NamedTuple):
     @classmethod
     def of(cls, model: Model, n_bytes: int) -> Description:
         """Return the description of a model that takes some bytes."""
-        d_in, d_out, rotations = len(model.mean), len(model.kept), model.rotation.n_rotations
+        d_in, d_out, rotations = len(model.mean), model.d_out, model.rotation.n_rotations
+        tail = 0 if model.tail is None else len(model.kept)
         return cls(
             d_in=d_in,
             d_out=d_out,
@@ -84,7 +100,8 @@ class Description(NamedTuple):
             variance_spread=model.variance_spread,
             layers=len(model.rotation.layers),
             rotations=rotations,
-            multiplications=2 * rotations + d_out,
+            tail=tail,
+            multiplications=2 * rotations + (tail or 1) * d_out,
             dense_multiplications=d_in * d_out,
             n_bytes=n_bytes,
             dense_bytes=4 * d_in * d_out,
@@ -97,6 +114,7 @@ class Description(NamedTuple):
                 f"{self.d_in} dimensions to {self.d_out} bits",
                 f"variance: {'unknown' if math.isnan(self.variance_kept) else variance}",
                 f"rotations: {self.rotations} in {self.layers} layers",
+                *([f"dense tail: {self.tail} dimensions to {self.d_out}"] if self.tail else []),
                 f"multiplications per vector: {self.multiplications} (dense: {self.dense_multiplications})",
                 f"bytes: {self.n_bytes} (dense: {self.dense_bytes})",
             ]

@@ -10,6 +10,7 @@ import numpy as np
 from .. import _native
 from .._common.arrays import float32_blocks, largest_deviation, whole_numbers
 from .._common.types import Doubles, Floats, Indices, Vectors
+from .exact import exact_product
 from .pairing import candidates, greedy, matching, mutual_best
 
 Gain = Callable[[Indices, Indices, Doubles], Doubles]
@@ -81,6 +82,11 @@ class SampleMoments:
         self.mean = _native.rows_centre(self._rows[:d])
         self._sketch: _Sketch | None = None
         self._variances: Doubles | None = None
+
+    @property
+    def rows(self) -> Floats:
+        """The centred sample, a row for each dimension."""
+        return self._rows
 
     def variances(self) -> Doubles:
         """Return the variance of each dimension."""
@@ -238,6 +244,14 @@ class CovarianceMoments:
         np.rint(scatter, out=scatter)
         scatter *= units[:, None] * units / 2**_KEPT_BITS
         return rounded
+
+    def projected(self, basis: Doubles) -> CovarianceMoments:
+        """Return the moments of the products with the columns of a basis; their mean is left out."""
+        projected = CovarianceMoments(basis.shape[1])
+        projected.count = self.count
+        scatter = exact_product(basis.T, exact_product(self._scatter, basis))
+        projected._scatter = (scatter + scatter.T) / 2
+        return projected
 
     def variances(self) -> Doubles:
         """Return the variance of each dimension."""

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .. import _native
 from .._common.arrays import LARGEST_NORM, as_vectors, check_usable
 from .._common.numbers import as_int
-from .._common.types import Vectors
+from .._common.types import Floats, Vectors
+from ..rotation import PairwiseRotation
+from .exact import exact_product
 from .joint_angles import keep_neighbours, sample_size
 from .layers import learn, learn_expansion
-from .model import Model
+from .model import Model, without_idle_rotations
 from .moments import MAX_COVARIANCE, CovarianceMoments, Moments, SampleMoments, moments_of
 from .parameters import Parameters
 from .sampling import DistinctSample, Sample
+from .tail import learn_tail, tail_width
 
 _DESCRIBED = 1000
 """Vectors that are enough to tell how much of the variance is kept."""
@@ -88,6 +94,8 @@ def _empty_sample(d: int, d_out: int, parameters: Parameters) -> DistinctSample:
 
 
 def _learn(moments: Moments, sample: Sample, d: int, d_out: int, parameters: Parameters) -> Model:
+    if width := tail_width(d, d_out):
+        return _learn_with_tail(moments, sample, d_out, width, parameters)
     # Rotations are learned about the mean in any case: what all vectors have in common ranks none of them.
     centre = moments.mean if parameters.center else np.zeros(d)
     mean, total = centre.astype(np.float32), float(moments.variances().sum())
@@ -105,6 +113,28 @@ def _learn(moments: Moments, sample: Sample, d: int, d_out: int, parameters: Par
     for layer in rotation.layers:
         described.rotate(*layer)
     return Model.learned(rotation, mean, kept, described.variances()[kept], total)
+
+
+def _learn_with_tail(moments: Moments, sample: Sample, d_out: int, width: int, parameters: Parameters) -> Model:
+    """Learn a tail; then, for its outputs, what is learned at full dimension, and multiply that into the tail."""
+    centre = (moments.mean if parameters.center else np.zeros_like(moments.mean)).astype(np.float32)
+    total = float(moments.variances().sum())
+    layers, kept, tail, outputs = learn_tail(moments, d_out, width, parameters.seed)
+    share = float(outputs.variances().sum()) / total if total else math.nan
+    rotation = PairwiseRotation(len(centre), layers)
+
+    def outputs_of(vectors: Floats) -> Floats:
+        rows = np.ascontiguousarray((vectors - centre).T)
+        for layer in layers:
+            _native.rows_rotate(rows, *layer)
+        return exact_product(rows[kept].T, tail.T).astype(np.float32)
+
+    learned = _learn(outputs, sample.mapped(outputs_of), d_out, d_out, replace(parameters, center=False))
+    for layer in learned.rotation.layers:
+        _native.rows_rotate(tail, *layer)
+    return Model(
+        without_idle_rotations(rotation, len(centre), kept), centre, kept, share, learned.variance_spread, tail
+    )
 
 
 def sample_of(x: Any, d: int, n_bytes: int, seed: int) -> Vectors:

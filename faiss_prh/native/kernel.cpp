@@ -1,6 +1,7 @@
 // The hot loops. Compiled once for each SIMD level with PRH_LEVEL (a namespace) and PRH_LANES set.
 #include "kernel.hpp"
 
+#include "multiply.hpp"
 #include "simd.hpp"
 
 namespace prh {
@@ -336,6 +337,10 @@ std::int64_t apply(const Plan& plan, std::int64_t n, const float* x, float* y, f
     return unusable;
 }
 
+void multiply(const Matrix& matrix, std::int64_t n, const float* x, float* y) {
+    multiply_with<Lane::Float>(matrix, n, x, y);
+}
+
 // Copies `count` vectors into columns first .. first + count of dimensions n_begin .. n_end.
 void rows_fill(float* rows, std::int64_t n_begin, std::int64_t n_end, std::int64_t n, std::int64_t m,
                  std::int64_t first, std::int64_t count, const float* x) {
@@ -394,8 +399,8 @@ void rows_rotate(float* __restrict a, float* __restrict b, std::int64_t m, float
 }  // namespace
 
 namespace PRH_LEVEL {
-extern const Kernel kernel = {encode,      apply,           first_unusable_row, rows_fill,
-                              rows_centre, rows_covariance, rows_rotate};
+extern const Kernel kernel = {encode,    apply,       multiply,        first_unusable_row,
+                              rows_fill, rows_centre, rows_covariance, rows_rotate};
 }
 
 }  // namespace prh

@@ -37,12 +37,23 @@ struct Plan {
     const float* output_offset;        // added to the output
 };
 
+// A dense matrix made ready for products: its rows in blocks of 16 (the last one filled up with zeros), and in a block the
+// 16 values of a column side by side.
+struct Matrix {
+    int d_in, d_out;
+    const float* values;
+};
+constexpr int kRowBlock = 16;
+constexpr int kMostMultiplied = 48;
+
 struct Kernel {
     // Both give the first vector that is not finite or too large, or -1. `encode` may stop there, `apply` does not. `norms`
     // of the outputs may be null. `tile` holds tile_floats(n) floats, 64-byte aligned.
     std::int64_t (*encode)(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* norms,
                            float* tile);
     std::int64_t (*apply)(const Plan& plan, std::int64_t n, const float* x, float* y, float* tile);
+    // y = matrix · x, for up to kMostMultiplied vectors.
+    void (*multiply)(const Matrix& matrix, std::int64_t n, const float* x, float* y);
     std::int64_t (*first_unusable_row)(std::int64_t n, std::int64_t d, const float* x);
 
     void (*rows_fill)(float* rows, std::int64_t n_begin, std::int64_t n_end, std::int64_t n, std::int64_t m,

@@ -228,7 +228,7 @@ std::size_t BuiltPlan::add_walks(std::vector<Layer>& turned, std::size_t layer, 
 BuiltPlan BuiltPlan::forward(const Shape& shape, const Layers& layers, const float* centre) {
     std::vector<std::int32_t> first(shape.d_in);
     std::iota(first.begin(), first.end(), 0);
-    BuiltPlan plan(shape.n, layers, false, first, {shape.kept, shape.kept + shape.d_out});
+    BuiltPlan plan(shape.n, layers, false, first, {shape.kept, shape.kept + shape.n_kept});
     plan.centre_.assign(centre, centre + shape.d_in);
     return plan;
 }
@@ -236,7 +236,7 @@ BuiltPlan BuiltPlan::forward(const Shape& shape, const Layers& layers, const flo
 BuiltPlan BuiltPlan::inverse(const Shape& shape, const Layers& layers, const float* centre) {
     std::vector<std::int32_t> first(shape.d_in);
     std::iota(first.begin(), first.end(), 0);
-    BuiltPlan plan(shape.n, layers, true, {shape.kept, shape.kept + shape.d_out}, first);
+    BuiltPlan plan(shape.n, layers, true, {shape.kept, shape.kept + shape.n_kept}, first);
     plan.output_offset_.assign(centre, centre + shape.d_in);
     return plan;
 }

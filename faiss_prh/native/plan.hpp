@@ -33,7 +33,7 @@ struct Layers {
 
 // A rotation of n dimensions: the first d_in are given, the others zero, and `kept` names those that are wanted.
 struct Shape {
-    int n, d_in, d_out;
+    int n, d_in, n_kept;
     const std::int32_t* kept;
 };
 

@@ -32,12 +32,13 @@ PRH_API void prh_set_thread_source(int (*max_threads)());
 PRH_API PrhTransform* prh_transform_new(int d_in, int d_out, bool is_linear, PrhTrainCallback train);
 
 // Replaces what the transform does: a rotation of n dimensions, of which the first d_in are the input and the others
-// zero; kept[0 .. d_out] are the output. Layer l holds the rotations layer_ends[l-1] .. layer_ends[l]; rotation r
+// zero; kept[0 .. n_kept] are the output, or what `tail`, d_out rows of n_kept values, is multiplied with to give it. Without
+// a tail (null), n_kept is d_out. Layer l holds the rotations layer_ends[l-1] .. layer_ends[l]; rotation r
 // turns dimensions i[r] and j[r] by theta[r]. The caller has checked that a layer's pairs are disjoint. Other threads may
 // use the transform meanwhile, but Faiss must not write or clone it, and only one thread may set a linear one.
 PRH_API const char* prh_transform_set(PrhTransform* transform, int n, int n_layers, const std::int64_t* layer_ends,
                                       const std::int32_t* i, const std::int32_t* j, const float* theta,
-                                      const float* mean, const std::int32_t* kept);
+                                      const float* mean, int n_kept, const std::int32_t* kept, const float* tail);
 
 // These return -1 for success, -2 for failure (see prh_last_failure), or the first row that is not finite or too large:
 // the square of a norm must stay below 2^121, or distances would overflow. `encode` writes no code of that row and may

@@ -5,6 +5,7 @@
 #include <memory>
 #include <new>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -43,6 +44,32 @@ std::unique_ptr<float, Free> new_tile(std::int64_t d) {
     return std::unique_ptr<float, Free>(static_cast<float*>(buffer));
 }
 
+// Owns what a Matrix points to.
+class BuiltMatrix {
+  public:
+    // Value (row, column) is values[row * row_step + column * column_step].
+    BuiltMatrix(int d_in, int d_out, const float* values, std::int64_t row_step, std::int64_t column_step)
+            : d_in_(d_in), d_out_(d_out), values_((d_out + kRowBlock - 1) / kRowBlock * kRowBlock * std::size_t(d_in)) {
+        for (std::int64_t row = 0; row < d_out; row++)
+            for (std::int64_t column = 0; column < d_in; column++)
+                values_[(row / kRowBlock * d_in + column) * kRowBlock + row % kRowBlock] =
+                        values[row * row_step + column * column_step];
+    }
+
+    Matrix view() const { return {d_in_, d_out_, values_.data()}; }
+    bool operator==(const BuiltMatrix& other) const { return values_ == other.values_; }
+
+  private:
+    int d_in_, d_out_;
+    std::vector<float> values_;
+};
+
+// What one thread works in.
+struct Buffers {
+    std::unique_ptr<float, Free> tile;
+    std::vector<float> kept, outputs;   // of vectors on their way to a tail, and from it
+};
+
 // What was learned, as given and as run; never changes.
 struct Model {
     int n;
@@ -50,55 +77,116 @@ struct Model {
     std::vector<std::int32_t> i, j, kept;
     std::vector<float> theta, mean;
     BuiltPlan forward, inverse;
+    std::optional<BuiltMatrix> tail, tail_back;   // if there is one: from what is kept to the outputs, and back
+    std::optional<BuiltPlan> signs;               // of what comes from a tail
 
-    Model(const Shape& shape, const Layers& layers, const float* mean_)
+    Model(const Shape& shape, const Layers& layers, const float* mean_, int d_out, const float* tail_)
             : n(shape.n),
               layer_ends(layers.ends, layers.ends + layers.n_layers),
               i(layers.i, layers.i + n_rotations()),
               j(layers.j, layers.j + n_rotations()),
-              kept(shape.kept, shape.kept + shape.d_out),
+              kept(shape.kept, shape.kept + shape.n_kept),
               theta(layers.theta, layers.theta + n_rotations()),
               mean(mean_, mean_ + shape.d_in),
               forward(BuiltPlan::forward(shape, layers, mean_)),
-              inverse(BuiltPlan::inverse(shape, layers, mean_)) {}
+              inverse(BuiltPlan::inverse(shape, layers, mean_)) {
+        if (!tail_) return;
+        tail.emplace(shape.n_kept, d_out, tail_, shape.n_kept, 1);
+        tail_back.emplace(d_out, shape.n_kept, tail_, 1, shape.n_kept);
+        std::vector<std::int32_t> all(d_out);
+        std::iota(all.begin(), all.end(), 0);
+        signs = BuiltPlan::forward({d_out, d_out, d_out, all.data()}, {}, std::vector<float>(d_out).data());
+    }
 
     std::int64_t n_rotations() const { return layer_ends.empty() ? 0 : layer_ends.back(); }
 
     bool operator==(const Model& other) const {
         return n == other.n && layer_ends == other.layer_ends && i == other.i && j == other.j && kept == other.kept &&
-                theta == other.theta && mean == other.mean;
+                theta == other.theta && mean == other.mean && tail == other.tail;
     }
 
-    // Calls work(begin, end, tile) on chunks of the vectors 0 .. n. Gives the first that one of the calls gives, or -1.
-    template <class Work>
-    std::int64_t first_unusable(std::int64_t n, const Work& work) const {
-        const std::int64_t n_tiles = kChunkRotations / (n_rotations() + this->n) / kTile + 1;
-        std::atomic<std::int64_t> first{n};
-        parallel_for(n, n_tiles * kTile, [&] {
-            return [&, tile = new_tile(this->n)](std::int64_t begin, std::int64_t end) {
-                const std::int64_t found = work(begin, end, tile.get());
-                if (found < 0) return;
-                std::int64_t known = first;
-                while (begin + found < known && !first.compare_exchange_weak(known, begin + found)) {}
-            };
+    std::int64_t apply(std::int64_t n, const float* x, float* y) const {
+        const Plan plan = forward.view();
+        if (!tail)
+            return first_unusable(n, [&](std::int64_t begin, std::int64_t end, const Buffers& buffers) {
+                return kernel().apply(plan, end - begin, x + begin * plan.d_in, y + begin * plan.d_out, buffers.tile.get());
+            });
+        const Matrix matrix = tail->view();
+        return first_unusable(n, [&](std::int64_t begin, std::int64_t end, Buffers& buffers) {
+            const std::int64_t unusable = to_kept(plan, end - begin, x + begin * plan.d_in, buffers);
+            kernel().multiply(matrix, end - begin, buffers.kept.data(), y + begin * matrix.d_out);
+            return unusable;
         });
-        return first == n ? -1 : first.load();
     }
 
-    std::int64_t apply(const BuiltPlan& plan, std::int64_t n, const float* from, float* to) const {
-        const Plan view = plan.view();
-        return first_unusable(n, [&](std::int64_t begin, std::int64_t end, float* tile) {
-            return kernel().apply(view, end - begin, from + begin * view.d_in, to + begin * view.d_out, tile);
+    std::int64_t reverse(std::int64_t n, const float* y, float* x) const { return reverse(inverse, n, y, x); }
+
+    // With a plan of the same rotations, but perhaps another mean.
+    std::int64_t reverse(const BuiltPlan& back, std::int64_t n, const float* y, float* x) const {
+        const Plan plan = back.view();
+        if (!tail)
+            return first_unusable(n, [&](std::int64_t begin, std::int64_t end, const Buffers& buffers) {
+                return kernel().apply(plan, end - begin, y + begin * plan.d_in, x + begin * plan.d_out, buffers.tile.get());
+            });
+        const Matrix matrix = tail_back->view();
+        return first_unusable(n, [&](std::int64_t begin, std::int64_t end, Buffers& buffers) {
+            buffers.kept.resize((end - begin) * plan.d_in);
+            kernel().multiply(matrix, end - begin, y + begin * matrix.d_in, buffers.kept.data());
+            kernel().apply(plan, end - begin, buffers.kept.data(), x + begin * plan.d_out, buffers.tile.get());
+            return kernel().first_unusable_row(end - begin, matrix.d_in, y + begin * matrix.d_in);
         });
     }
 
     std::int64_t encode(std::int64_t n, const float* x, std::uint8_t* codes, float* norms) const {
-        const Plan view = forward.view();
-        const std::int64_t code_size = (view.d_out + 7) / 8;
-        return first_unusable(n, [&](std::int64_t begin, std::int64_t end, float* tile) {
-            return kernel().encode(view, end - begin, x + begin * view.d_in, codes + begin * code_size,
-                                   norms ? norms + begin : nullptr, tile);
+        const Plan plan = forward.view();
+        const std::int64_t code_size = ((tail ? tail->view().d_out : plan.d_out) + 7) / 8;
+        const auto encode_some = [&](const Plan& last, std::int64_t begin, std::int64_t end, const float* from,
+                                     const Buffers& buffers) {
+            return kernel().encode(last, end - begin, from, codes + begin * code_size, norms ? norms + begin : nullptr,
+                                   buffers.tile.get());
+        };
+        if (!tail)
+            return first_unusable(n, [&](std::int64_t begin, std::int64_t end, const Buffers& buffers) {
+                return encode_some(plan, begin, end, x + begin * plan.d_in, buffers);
+            });
+        const Matrix matrix = tail->view();
+        const Plan last = signs->view();
+        return first_unusable(n, [&](std::int64_t begin, std::int64_t end, Buffers& buffers) {
+            const std::int64_t unusable = to_kept(plan, end - begin, x + begin * plan.d_in, buffers);
+            if (unusable >= 0) end = begin + unusable;
+            buffers.outputs.resize((end - begin) * matrix.d_out);
+            kernel().multiply(matrix, end - begin, buffers.kept.data(), buffers.outputs.data());
+            encode_some(last, begin, end, buffers.outputs.data(), buffers);
+            return unusable;
         });
+    }
+
+  private:
+    static std::int64_t to_kept(const Plan& plan, std::int64_t n, const float* x, Buffers& buffers) {
+        buffers.kept.resize(n * plan.d_out);
+        return kernel().apply(plan, n, x, buffers.kept.data(), buffers.tile.get());
+    }
+
+    // Calls work(begin, end, buffers) on parts of the vectors 0 .. n. Gives the first that one of the calls gives, or -1.
+    template <class Work>
+    std::int64_t first_unusable(std::int64_t n, const Work& work) const {
+        // A rotation takes the time of some products.
+        const std::int64_t cost = n_rotations() + this->n + (tail ? tail->view().d_out * std::int64_t(kept.size()) / 6 : 0);
+        const std::int64_t chunk = (kChunkRotations / cost / kTile + 1) * kTile;
+        const std::int64_t part = tail ? kMostMultiplied : n;
+        std::atomic<std::int64_t> first{n};
+        parallel_for(n, chunk, [&] {
+            return [&, buffers = std::make_shared<Buffers>(Buffers{new_tile(this->n), {}, {}})](std::int64_t begin,
+                                                                                               std::int64_t end) {
+                for (; begin < end; begin += part) {
+                    const std::int64_t found = work(begin, std::min(end, begin + part), *buffers);
+                    if (found < 0) continue;
+                    std::int64_t known = first;
+                    while (begin + found < known && !first.compare_exchange_weak(known, begin + found)) {}
+                }
+            };
+        });
+        return first == n ? -1 : first.load();
     }
 };
 
@@ -129,7 +217,7 @@ class Rotating {
     }
 
     virtual bool has_learned() const = 0;
-    virtual void set(const Shape& shape, const Layers& layers, const float* mean) = 0;
+    virtual void set(const Shape& shape, const Layers& layers, const float* mean, const float* tail) = 0;
 
   protected:
     ~Rotating() = default;
@@ -159,8 +247,8 @@ void ask_for_large_pages([[maybe_unused]] void* memory, [[maybe_unused]] std::si
 struct Dense {
     std::vector<float> A, b;
 
-    Dense(const Shape& shape, const Layers& layers, const Model& model) {
-        const std::size_t d_in = shape.d_in, d_out = shape.d_out;
+    Dense(const Shape& shape, const Layers& layers, std::size_t d_out, const Model& model) {
+        const std::size_t d_in = shape.d_in;
         A.reserve(d_out * d_in);
         ask_for_large_pages(A.data(), d_out * d_in * sizeof(float));
         // A row of A is what one output goes back to, if there is no mean to be added. Some at a time stay in the cache.
@@ -171,12 +259,12 @@ struct Dense {
             const std::size_t count = std::min(step, d_out - first);
             for (std::size_t unit = 0; unit < count; unit++) units[unit * d_out + first + unit] = 1;
             A.resize(A.size() + count * d_in);
-            model.apply(back, count, units.data(), A.data() + first * d_in);
+            model.reverse(back, count, units.data(), A.data() + first * d_in);
             for (std::size_t unit = 0; unit < count; unit++) units[unit * d_out + first + unit] = 0;
         }
         if (std::all_of(model.mean.begin(), model.mean.end(), [](float value) { return value == 0; })) return;
         b.resize(d_out);
-        model.apply(model.forward, 1, std::vector<float>(d_in).data(), b.data());
+        model.apply(1, std::vector<float>(d_in).data(), b.data());
     }
 };
 
@@ -203,12 +291,12 @@ class Transform final : public Base, public Rotating {
 
     void apply_noalloc(std::int64_t n, const float* x, float* y) const override {
         const Learned model = learned();
-        refuse_too_large(n, this->d_in, x, model->apply(model->forward, n, x, y));
+        refuse_too_large(n, this->d_in, x, model->apply(n, x, y));
     }
 
     void reverse_transform(std::int64_t n, const float* y, float* x) const override {
         const Learned model = learned();
-        refuse_too_large(n, this->d_out, y, model->apply(model->inverse, n, y, x));
+        refuse_too_large(n, this->d_out, y, model->reverse(n, y, x));
     }
 
     void check_identical(const faiss::VectorTransform& other) const override {
@@ -226,10 +314,10 @@ class Transform final : public Base, public Rotating {
 
     bool has_learned() const override { return __atomic_load_n(&this->is_trained, __ATOMIC_ACQUIRE); }
 
-    void set(const Shape& shape, const Layers& layers, const float* mean) override {
-        Model model(shape, layers, mean);
+    void set(const Shape& shape, const Layers& layers, const float* mean, const float* tail) override {
+        Model model(shape, layers, mean, this->d_out, tail);
         if constexpr (kIsLinear) {
-            Dense dense(shape, layers, model);
+            Dense dense(shape, layers, this->d_out, model);
             this->A.swap(dense.A);
             this->b.swap(dense.b);
             this->have_bias = !this->b.empty();
@@ -271,11 +359,11 @@ PrhTransform* prh_transform_new(int d_in, int d_out, bool is_linear, PrhTrainCal
 
 const char* prh_transform_set(PrhTransform* transform, int n, int n_layers, const std::int64_t* layer_ends,
                               const std::int32_t* i, const std::int32_t* j, const float* theta, const float* mean,
-                              const std::int32_t* kept) {
+                              int n_kept, const std::int32_t* kept, const float* tail) {
     return prh::caught([&] {
         const auto* seen = reinterpret_cast<const faiss::VectorTransform*>(transform);
-        const prh::Shape shape{n, seen->d_in, seen->d_out, kept};
-        prh::as_rotating(transform).set(shape, {n_layers, layer_ends, i, j, theta}, mean);
+        const prh::Shape shape{n, seen->d_in, n_kept, kept};
+        prh::as_rotating(transform).set(shape, {n_layers, layer_ends, i, j, theta}, mean, tail);
     });
 }
 
@@ -290,7 +378,7 @@ std::int64_t prh_transform_apply(const PrhTransform* transform, std::int64_t n, 
     std::int64_t result = -2;
     prh::caught([&] {
         const prh::Rotating::Learned model = prh::as_rotating(transform).learned();
-        result = model->apply(model->forward, n, x, y);
+        result = model->apply(n, x, y);
     });
     return result;
 }
@@ -299,7 +387,7 @@ std::int64_t prh_transform_reverse(const PrhTransform* transform, std::int64_t n
     std::int64_t result = -2;
     prh::caught([&] {
         const prh::Rotating::Learned model = prh::as_rotating(transform).learned();
-        result = model->apply(model->inverse, n, y, x);
+        result = model->reverse(n, y, x);
     });
     return result;
 }

@@ -53,7 +53,10 @@ def make_codes() -> None:
 
     prh = faiss_prh.PRHTransform(40, 27)
     prh.train(formula_vectors(500, 40))
-    (FOLDER / "transform-v3.bytes").write_bytes(prh.to_bytes())
+    (FOLDER / "transform-v4.bytes").write_bytes(prh.to_bytes())
+    few = faiss_prh.PRHTransform(40, 10)
+    few.train(formula_vectors(500, 40))
+    (FOLDER / "transform-v4-tail.bytes").write_bytes(few.to_bytes())
     for path in FOLDER.glob("transform-*.bytes"):
         transform = faiss_prh.PRHTransform.from_bytes(path.read_bytes())
         np.save(path.with_suffix(".npy"), transform.encode(formula_vectors(100, transform.d_in, start=500)))
@@ -61,8 +64,8 @@ def make_codes() -> None:
     x = formula_vectors(100, 40, start=500)
     index.add(x)
     D, I = index.search(x[::20], 1)
-    faiss_prh.write_index(index, FOLDER / "v2-transform-v3.prh")
-    np.savez(FOLDER / "v2-transform-v3.npz", xq=x[::20], D=D, I=I)
+    faiss_prh.write_index(index, FOLDER / "v2-transform-v4.prh")
+    np.savez(FOLDER / "v2-transform-v4.npz", xq=x[::20], D=D, I=I)
 
 
 if __name__ == "__main__":

@@ -22,9 +22,12 @@ struct Rotation {
     int d_in, d_out, n;
     std::vector<std::int64_t> ends;
     std::vector<std::int32_t> i, j, kept;
-    Floats theta, mean;
+    Floats theta, mean, tail;
 
-    Rotation(int d_in_, int d_out_, int n_layers, unsigned seed) : d_in(d_in_), d_out(d_out_), n(std::max(d_in, d_out)) {
+    // With a tail from n_tail dimensions, if that is not 0. Of its rows, the rounding allows only that they are no longer
+    // than about 1.
+    Rotation(int d_in_, int d_out_, int n_layers, unsigned seed, int n_tail = 0)
+            : d_in(d_in_), d_out(d_out_), n(std::max(d_in, d_out)) {
         Random random(seed);
         for (int layer = 0; layer < n_layers; layer++) {
             const auto order = random.order(n);
@@ -37,26 +40,38 @@ struct Rotation {
             ends.push_back(static_cast<std::int64_t>(i.size()));
         }
         kept = random.order(n);
-        kept.resize(d_out);
+        kept.resize(n_tail ? n_tail : d_out);
         mean = random.values(d_in);
+        tail = random.values(std::int64_t(n_tail) * d_out);
+        for (float& value : tail) value /= std::sqrt(static_cast<float>(n_tail));
     }
+
+    int n_kept() const { return static_cast<int>(kept.size()); }
 
     const char* set(PrhTransform* transform) const {
         return prh_transform_set(transform, n, static_cast<int>(ends.size()), ends.data(), i.data(), j.data(),
-                                 theta.data(), mean.data(), kept.data());
+                                 theta.data(), mean.data(), n_kept(), kept.data(), tail.empty() ? nullptr : tail.data());
     }
 
     Doubles applied(const float* x) const {
         Doubles all(n, 0.0), y(d_out);
         for (int k = 0; k < d_in; k++) all[k] = static_cast<double>(x[k]) - mean[k];
         for (std::size_t r = 0; r < i.size(); r++) turn(all, r, theta[r]);
-        for (int k = 0; k < d_out; k++) y[k] = all[kept[k]];
+        for (int k = 0; k < d_out; k++)
+            if (tail.empty())
+                y[k] = all[kept[k]];
+            else
+                for (int m = 0; m < n_kept(); m++) y[k] += static_cast<double>(tail[k * n_kept() + m]) * all[kept[m]];
         return y;
     }
 
     Doubles reversed(const float* y) const {
         Doubles all(n, 0.0);
-        for (int k = 0; k < d_out; k++) all[kept[k]] = y[k];
+        for (int k = 0; k < d_out; k++)
+            if (tail.empty())
+                all[kept[k]] = y[k];
+            else
+                for (int m = 0; m < n_kept(); m++) all[kept[m]] += static_cast<double>(tail[k * n_kept() + m]) * y[k];
         for (std::size_t r = i.size(); r-- > 0;) turn(all, r, -theta[r]);
         all.resize(d_in);
         for (int k = 0; k < d_in; k++) all[k] += mean[k];
@@ -104,8 +119,8 @@ void check_near(const Doubles& expected, const float* found, const char* what, c
               what, rotation.d_in, rotation.d_out, rotation.ends.size(), n, found[k], expected[k]);
 }
 
-void check_rotation(int d_in, int d_out, int n_layers) {
-    const Rotation rotation(d_in, d_out, n_layers, static_cast<unsigned>(d_in * 1000 + d_out * 10 + n_layers));
+void check_rotation(int d_in, int d_out, int n_layers, int n_tail = 0) {
+    const Rotation rotation(d_in, d_out, n_layers, static_cast<unsigned>(d_in * 1000 + d_out * 10 + n_layers), n_tail);
     const Transform transform(rotation);
     const int code_size = (d_out + 7) / 8;
     Random random(1);
@@ -146,9 +161,9 @@ void check_rotation(int d_in, int d_out, int n_layers) {
 }
 
 // The matrix and the bias that Faiss writes, against the rotation that runs.
-void check_dense(int d_in, int d_out, int n_layers) {
-    const Rotation rotation(d_in, d_out, n_layers, static_cast<unsigned>(d_in + d_out));
-    const Transform transform(rotation, true), plain(rotation), other(Rotation(d_in, d_out, n_layers, 0), true);
+void check_dense(int d_in, int d_out, int n_layers, int n_tail = 0) {
+    const Rotation rotation(d_in, d_out, n_layers, static_cast<unsigned>(d_in + d_out), n_tail);
+    const Transform transform(rotation, true), plain(rotation), other(Rotation(d_in, d_out, n_layers, 0, n_tail), true);
     const auto seen = [](PrhTransform* handle) {
         return reinterpret_cast<const faiss::VectorTransform*>(handle);
     };
@@ -169,16 +184,16 @@ void check_dense(int d_in, int d_out, int n_layers) {
     } catch (const std::exception&) {
         is_told_apart = true;
     }
-    check(is_told_apart || n_layers == 0, "check_identical: %d to %d dimensions", d_in, d_out);
+    check(is_told_apart || (n_layers == 0 && !n_tail), "check_identical: %d to %d dimensions", d_in, d_out);
 }
 
 // One thread and four, whole and cut: not a bit differs.
-void check_threads(int d) {
-    const Rotation rotation(d, d, 6, 7);
+void check_threads(int d, int d_out, int n_tail) {
+    const Rotation rotation(d, d_out, 6, 7, n_tail);
     const Transform transform(rotation);
-    const std::int64_t n = 2500000 / (4 * d) + 5, code_size = (d + 7) / 8;
+    const std::int64_t n = 2500000 / (4 * d) + 5, code_size = (d_out + 7) / 8;
     const Floats x = Random(2).values(n * d);
-    Floats y[2] = {Floats(n * d), Floats(n * d)}, back[2] = {Floats(n * d), Floats(n * d)};
+    Floats y[2] = {Floats(n * d_out), Floats(n * d_out)}, back[2] = {Floats(n * d), Floats(n * d)};
     Bytes codes[2] = {Bytes(n * code_size), Bytes(n * code_size)};
     Floats norms[2] = {Floats(n), Floats(n)}, cut_norms(n);
     for (const bool several : {false, true}) {
@@ -190,10 +205,10 @@ void check_threads(int d) {
     }
     check(y[0] == y[1] && back[0] == back[1] && codes[0] == codes[1] && norms[0] == norms[1],
           "%d dimensions: threads change the result", d);
-    Floats cut(n * d);
+    Floats cut(n * d_out);
     for (std::int64_t first = 0, count; first < n; first += count) {
         count = std::min<std::int64_t>(n - first, first % 37 + 1);
-        succeed(prh_transform_apply(transform, count, &x[first * d], &cut[first * d]));
+        succeed(prh_transform_apply(transform, count, &x[first * d], &cut[first * d_out]));
         check(prh_transform_encode(transform, count, &x[first * d], &codes[1][first * code_size], &cut_norms[first]) == -1,
               "finite vectors were refused");
     }
@@ -377,8 +392,15 @@ void check_level() {
         check_rotation(d, d + 3, 6);
         check_rotation(d, 2 * d, 6);
         for (const int d_out : {1, d, d + 3, 2 * d}) check_dense(d, d_out, 5);
+        for (const int d_out : {1, 2, 15, 16}) {
+            check_rotation(d, d_out, 5, 16);
+            check_rotation(d, d_out, 0, d);
+            check_dense(d, d_out, 5, 17);
+        }
     }
-    for (const int d : {3, 130}) check_threads(d);
+    check_rotation(600, 37, 4, 530);
+    for (const int d : {3, 130}) check_threads(d, d, 0);
+    check_threads(300, 35, 290);
     prh_set_thread_source(four_threads);
     check_replacing();
     for (const int n : {1, 4, 7, 18})
