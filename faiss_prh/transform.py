@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any, Literal, TypeVar
 
 import faiss
@@ -19,6 +20,7 @@ from ._common.types import AnyArray, Codes, Doubles, Floats, Indices, Vectors
 from .learning import model_bytes
 from .learning.model import Description, Model
 from .learning.parameters import Parameters, layers_for
+from .learning.progress import printing, telling
 from .learning.train import Gathered, learn_from_array, sample_of
 from .rotation import PairwiseRotation, checked_dimension
 
@@ -90,6 +92,8 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         What is subtracted before the rotation.
     kept : ndarray of int32 or None
         Which dimensions of the rotation come out.
+    verbose : bool
+        Whether `train` prints how far it is, if it takes more than a second.
 
     Notes
     -----
@@ -112,6 +116,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     """
 
     parameters: Parameters
+    verbose = False
     _model: Model | None
     _gathered: Gathered | None
 
@@ -253,7 +258,8 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         True
         """
         vectors = sample_of(x, self.d_in, max_train_bytes, self.parameters.seed)
-        self._set(learn_from_array(vectors, self.d_out, self.parameters))
+        with telling(printing()) if self.verbose else nullcontext():
+            self._set(learn_from_array(vectors, self.d_out, self.parameters))
 
     def partial_train(self, x: npt.ArrayLike) -> None:
         """
