@@ -208,14 +208,6 @@ def matrix_rotate(matrix: Doubles, i: Indices, j: Indices, theta: Floats) -> Non
     _check(_library.prh_matrix_rotate(_at(matrix), len(matrix), len(i), _at(i), _at(j), _at(theta)))
 
 
-def match(gain: Doubles, is_symmetric: bool, rounds: int) -> tuple[Indices, Indices]:
-    """Return disjoint pairs of rows and columns that are each other's best, round by round among those left."""
-    first, second = np.empty((2, min(gain.shape)), dtype=np.int32)
-    count = np.zeros(1, dtype=np.int64)
-    _check(_library.prh_match(_at(gain), *gain.shape, is_symmetric, rounds, _at(first), _at(second), _at(count)))
-    return first[: count[0]], second[: count[0]]
-
-
 def tiles_turn(x: Floats, i: Indices, j: Indices, theta: Floats, y: Floats) -> None:
     """Write to `y` the tiles `x` after the rotations, one after the other, of rows i and j by theta."""
     n_tiles, n, _ = x.shape

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any, Literal, TypeVar
 
 import faiss
@@ -19,6 +20,7 @@ from ._common.types import AnyArray, Codes, Doubles, Floats, Indices, Vectors
 from .learning import model_bytes
 from .learning.model import Description, Model
 from .learning.parameters import Parameters, layers_for
+from .learning.progress import printing, telling
 from .learning.train import Gathered, learn_from_array, sample_of
 from .rotation import PairwiseRotation, checked_dimension
 
@@ -92,6 +94,8 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         Which dimensions of the rotation come out, or go into the tail.
     tail : ndarray of float32, shape (d_out, len(kept)), or None
         The matrix that what is kept is multiplied with, if few bits of very many dimensions are learned.
+    verbose : bool
+        Whether `train` prints how far it is, if it takes more than a second.
 
     Notes
     -----
@@ -114,6 +118,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     """
 
     parameters: Parameters
+    verbose = False
     _fields: _native.TransformFields
     _model: Model | None
     _gathered: Gathered | None
@@ -273,7 +278,8 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         True
         """
         vectors = sample_of(x, self.d_in, max_train_bytes, self.parameters.seed)
-        self._set(learn_from_array(vectors, self.d_out, self.parameters))
+        with telling(printing()) if self.verbose else nullcontext():
+            self._set(learn_from_array(vectors, self.d_out, self.parameters))
 
     def partial_train(self, x: npt.ArrayLike) -> None:
         """
