@@ -12,10 +12,10 @@ import numpy.typing as npt
 from .._common.arrays import LARGEST_NORM, as_vectors, check_usable
 from .._common.numbers import as_int
 from .._common.types import Vectors
-from .joint_angles import keep_neighbours, sample_size
 from .layers import learn, learn_expansion
 from .model import Model
 from .moments import MAX_COVARIANCE, CovarianceMoments, Moments, SampleMoments, moments_of
+from .neighbours import keep_neighbours, sample_size
 from .parameters import Parameters
 from .sampling import DistinctSample, Sample
 
