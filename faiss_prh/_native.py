@@ -38,6 +38,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("rows_centre", c_char_p, [pointer, c_int64, c_int64, pointer]),
         ("rows_covariances", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
         ("rows_rotate", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
+        ("matrix_rotate", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
+        ("match", c_char_p, [pointer, c_int64, c_int64, c_bool, c_int64, *[pointer] * 3]),
         ("tiles_turn", c_char_p, [*[c_int64] * 3, *[pointer] * 5]),
         ("tiles_slopes", c_char_p, [*[c_int64] * 3, *[pointer] * 6]),
         ("soft_signs", c_char_p, [c_int64, c_int64, pointer, c_float, pointer, pointer]),
@@ -47,6 +49,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
             c_char_p,
             [c_int64, c_int64, pointer, c_int64, *[pointer] * 5, c_float, c_float, *[pointer] * 2],
         ),
+        ("nearest", c_char_p, [c_int64, c_int64, *[pointer] * 3, c_int64, pointer]),
         ("gather", c_char_p, [c_int64, c_int64, pointer, pointer]),
     ]:
         function = getattr(library, f"prh_{name}")
@@ -185,6 +188,19 @@ def rows_rotate(rows: Floats, i: Indices, j: Indices, theta: Floats) -> None:
     _check(_library.prh_rows_rotate(_at(rows), rows.shape[1], len(i), _at(i), _at(j), _at(theta)))
 
 
+def matrix_rotate(matrix: Doubles, i: Indices, j: Indices, theta: Floats) -> None:
+    """Rotate the disjoint pairs of rows i and j of a square matrix by theta, and of its columns."""
+    _check(_library.prh_matrix_rotate(_at(matrix), len(matrix), len(i), _at(i), _at(j), _at(theta)))
+
+
+def match(gain: Doubles, is_symmetric: bool, rounds: int) -> tuple[Indices, Indices]:
+    """Return disjoint pairs of rows and columns that are each other's best, round by round among those left."""
+    first, second = np.empty((2, min(gain.shape)), dtype=np.int32)
+    count = np.zeros(1, dtype=np.int64)
+    _check(_library.prh_match(_at(gain), *gain.shape, is_symmetric, rounds, _at(first), _at(second), _at(count)))
+    return first[: count[0]], second[: count[0]]
+
+
 def tiles_turn(x: Floats, i: Indices, j: Indices, theta: Floats, y: Floats) -> None:
     """Write to `y` the tiles `x` after the rotations, one after the other, of rows i and j by theta."""
     n_tiles, n, _ = x.shape
@@ -199,33 +215,10 @@ def tiles_slopes(y: Floats, g: Floats, i: Indices, j: Indices, theta: Floats) ->
     return slopes
 
 
-def soft_signs(y: Floats, m: int, softness: float, signs: Floats) -> float:
-    """Write the soft signs of the `m` vectors in the tiles `y`, and return the sum of |y|."""
-    magnitudes = np.empty(1)
-    _check(_library.prh_soft_signs(y.shape[1], m, _at(y), softness, _at(signs), _at(magnitudes)))
-    return float(magnitudes[0])
-
-
-def sign_products(n: int, signs: Floats, partners: Indices) -> Doubles:
-    """Return the inner products of the signs of each vector, of `n` dimensions, and its partners."""
-    m, k = partners.shape
-    products = np.empty((m, k))
-    _check(_library.prh_sign_products(n, m, _at(signs), k, _at(partners), _at(products)))
-    return products
-
-
-def sign_slopes(
-    y: Floats, signs: Floats, partners: Indices, ends: Ids, incident: Indices, owners: Indices,
-    weights: Floats, softness: float, magnitude: float, g: Floats,
-) -> None:  # fmt: skip
-    """Write to the tiles `g` the slopes of `y`, given those of the products of signs and of each |y|."""
-    m, k = partners.shape
-    _check(
-        _library.prh_sign_slopes(
-            y.shape[1], m, _at(signs), k, _at(partners), _at(ends), _at(incident),
-            _at(owners), _at(weights), softness, magnitude, _at(y), _at(g),
-        )
-    )  # fmt: skip
+def nearest(products: Floats, own: Floats, norms: Floats, ids: Ids) -> None:
+    """Write the columns of the least own + norms - 2 products of each row, which must be whole numbers below 2^24."""
+    n, m = products.shape
+    _check(_library.prh_nearest(n, m, _at(products), _at(own), _at(norms), ids.shape[1], _at(ids)))
 
 
 def gather(addresses: Ids, size: int) -> Codes:

@@ -230,7 +230,7 @@ def _checked(d: int, number: int, layer: tuple[npt.ArrayLike, npt.ArrayLike, npt
         raise TypeError(f"{where}: dimensions must be integers, not {both.dtype}")
     if len(both) and (both.min() < 0 or both.max() >= d):
         raise ValueError(f"{where}: dimensions must be from 0 to {d - 1}, found {both.min()} to {both.max()}")
-    if len(np.unique(both)) < len(both):
+    if len(both) and np.bincount(both).max() > 1:
         raise ValueError(f"{where}: a dimension is in more than one pair")
     if len(theta) and theta.dtype.kind not in "fiu":
         raise TypeError(f"{where}: angles must be real numbers, not {theta.dtype}")

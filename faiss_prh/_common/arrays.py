@@ -75,7 +75,7 @@ def unusable(row: Vectors, name: str) -> ValueError:
     return ValueError(f"{name} has a non-finite value")
 
 
-def whole_numbers(x: Floats, over: int) -> Floats:
+def whole_numbers(x: Floats, over: int, deviation: float | None = None) -> Floats:
     """
     Return centred values scaled and rounded to whole numbers that Faiss adds up exactly, in any order.
 
@@ -88,6 +88,8 @@ def whole_numbers(x: Floats, over: int) -> Floats:
     x : ndarray of float32
     over : int
         The axis of the sample, over which deviations are taken.
+    deviation : float, optional
+        What to take for the largest standard deviation, if `x` is a part of what is to be compared.
 
     Examples
     --------
@@ -96,10 +98,16 @@ def whole_numbers(x: Floats, over: int) -> Floats:
     array([   0.,  627., -627.], dtype=float32)
     """
     largest = int(np.sqrt(2.0**22 / x.shape[1]))  # squares of distances, of four such terms, then stay below 2^24
-    deviation = float(np.sqrt(np.max(np.mean(np.square(x, dtype=np.float64), axis=over), initial=0)))
+    if deviation is None:
+        deviation = largest_deviation(x, over)
     scale = min(largest / (4 * deviation), float(np.finfo(np.float32).max)) if deviation else 0.0
     rounded: Floats = np.clip(np.rint(x * np.float32(scale)), -largest, largest)
     return rounded
+
+
+def largest_deviation(x: Floats, over: int) -> float:
+    """Return the largest standard deviation of centred values."""
+    return float(np.sqrt(np.max(np.mean(np.square(x, dtype=np.float64), axis=over), initial=0)))
 
 
 def packed_signs(y: Floats) -> Codes:

@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import _native
 from .._common.types import Doubles, Floats, Indices
+from .descent import descend
 from .tiles import tiled, untiled
 
 Layers: TypeAlias = list[tuple[Indices, Indices, Floats]]
@@ -42,8 +43,6 @@ def ascend(layers: Layers, tiles: Floats, objective: Objective, steps: int) -> L
     >>> bool(np.isclose(theta[0], np.pi / 4, atol=1e-3))
     True
     """
-    from scipy.optimize import minimize
-
     ends = np.cumsum([len(theta) for _, _, theta in layers])
     if not len(ends) or not ends[-1]:
         return layers
@@ -56,8 +55,7 @@ def ascend(layers: Layers, tiles: Floats, objective: Objective, steps: int) -> L
         value, slopes = objective(turned)
         return -value, -_native.tiles_slopes(turned, slopes, i, j, theta)
 
-    found = minimize(evaluate, start, jac=True, method="L-BFGS-B", options={"maxiter": steps, "maxcor": 20}).x
-    thetas = np.split(found.astype(np.float32), ends[:-1])
+    thetas = np.split(descend(evaluate, start, steps).astype(np.float32), ends[:-1])
     return [(i, j, theta) for (i, j, _), theta in zip(layers, thetas, strict=True)]
 
 

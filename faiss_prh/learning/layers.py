@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 from .._common.types import Doubles, Floats, Indices
 from ..rotation import PairwiseRotation, random_pairings
 from .joint_angles import keep_variance
-from .moments import CovarianceMoments, Moments
+from .moments import Angle, CovarianceMoments, Moments
 from .parameters import Parameters, layers_for
 
 MAX_REDUCTION_LAYERS = 600
@@ -83,13 +82,10 @@ class _Learner:
         self.variances = moments.variances()
         self.layers: list[tuple[Indices, Indices, Floats]] = []
 
-    def add(
-        self, i: Indices, j: Indices, angle: Callable[[Doubles, Doubles, Doubles], Doubles], equal: bool = False
-    ) -> None:
+    def add(self, i: Indices, j: Indices, angle: Angle, equal: bool = False) -> None:
         """Turn pairs by the angles that follow from their variances and covariance."""
-        a, b, c = self.variances[i], self.variances[j], self.moments.covariances(i, j)
-        theta = angle(a, b, c).astype(np.float32)
-        self.moments.rotate(i, j, theta)
+        a, b = self.variances[i], self.variances[j]
+        theta, c = self.moments.turn(i, j, a, b, angle)
         # Rounding apart, an isotropic layer makes the two equal. Making them so exactly keeps dimensions that
         # have been paired together in the next sorting, and so the layers in the form of small cubes, which
         # the native code applies without leaving the first-level cache.
@@ -128,7 +124,7 @@ class _Learner:
     def gain(self, i: Indices, j: Indices, c: Doubles) -> Doubles:
         """Return what the variances of dimensions i gain at the principal axes of the pairs (i, j)."""
         half: Doubles = (self.variances[i] - self.variances[j]) / 2
-        return np.hypot(half, c) - half
+        return np.sqrt(half * half + c * c) - half
 
     def turn_jointly(self, moments: CovarianceMoments, kept: Indices) -> None:
         """Turn all angles so far for what they do together to the variance of the kept dimensions."""

@@ -8,13 +8,14 @@ from typing import Protocol
 import numpy as np
 
 from .. import _native
-from .._common.arrays import float32_blocks, whole_numbers
+from .._common.arrays import float32_blocks, largest_deviation, whole_numbers
 from .._common.types import Doubles, Floats, Indices, Vectors
-from ..rotation import rotate_rows
 from .pairing import candidates, greedy, matching, mutual_best
 
 Gain = Callable[[Indices, Indices, Doubles], Doubles]
 """The gain of pairing dimensions i and j, given their covariances."""
+Angle = Callable[[Doubles, Doubles, Doubles], Doubles]
+"""The angles of pairs, given the variances of both dimensions and their covariances."""
 
 MAX_COVARIANCE = 4096
 """Most dimensions for which a covariance matrix is worth its memory."""
@@ -22,6 +23,10 @@ _KEPT_BITS = 20
 """Bits kept of a covariance, relative to the deviations: more than a sample tells, fewer than rounding disturbs."""
 _SKETCH = 300
 """Number of training vectors that are enough to find dimensions which vary together."""
+_CACHED_VALUES = 1 << 21
+"""Values of the sample that stay in a cache from one look at them to the next."""
+_GROUP = 4096
+"""Most dimensions that are all compared with each other."""
 
 
 class Moments(Protocol):
@@ -39,6 +44,9 @@ class Moments(Protocol):
 
     def matched(self, i: Indices, j: Indices, gain: Gain) -> tuple[Indices, Indices]:
         """Return disjoint pairs with a large gain, each of one of i and one of j (of two of i, if j is i)."""
+
+    def turn(self, i: Indices, j: Indices, a: Doubles, b: Doubles, angle: Angle) -> tuple[Floats, Doubles]:
+        """Rotate disjoint pairs, of variances a and b, by what `angle` says. Return that, and their covariances."""
 
     def rotate(self, i: Indices, j: Indices, theta: Floats) -> None:
         """Rotate the disjoint pairs (i, j) by theta."""
@@ -71,12 +79,15 @@ class SampleMoments:
             _native.rows_fill(self._rows[:d], first, block)
             first += len(block)
         self.mean = _native.rows_centre(self._rows[:d])
-        self._sketch: Floats | None = None
+        self._sketch: _Sketch | None = None
+        self._variances: Doubles | None = None
 
     def variances(self) -> Doubles:
         """Return the variance of each dimension."""
-        all_dimensions = np.arange(len(self._rows), dtype=np.int32)
-        return self.covariances(all_dimensions, all_dimensions)
+        if self._variances is None:
+            all_dimensions = np.arange(len(self._rows), dtype=np.int32)
+            self._variances = self.covariances(all_dimensions, all_dimensions)
+        return self._variances.copy()
 
     def covariances(self, i: Indices, j: Indices) -> Doubles:
         """Return the covariances of the pairs (i, j)."""
@@ -85,18 +96,60 @@ class SampleMoments:
     def matched(self, i: Indices, j: Indices, gain: Gain) -> tuple[Indices, Indices]:
         """Return disjoint pairs with a large gain, each of one of i and one of j (of two of i, if j is i)."""
         if self._sketch is None:
-            columns = np.random.default_rng(0).permutation(self._rows.shape[1])[:_SKETCH]
-            self._sketch = np.ascontiguousarray(self._rows[:, columns])
-        sketch = whole_numbers(self._sketch, over=1)
-        first, second = candidates(sketch[i], sketch[j])
-        first, second = i[first], j[second]
+            self._sketch = _Sketch(self._rows)
+        groups = [i] if i is not j else np.array_split(i, -(-len(i) // _GROUP))
+        pairs = [self._sketch.candidates(group, j if i is not j else group) for group in groups]
+        first, second = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+        if i is j:
+            distinct = np.unique(np.minimum(first, second) * np.int64(len(self._rows)) + np.maximum(first, second))
+            first, second = (part.astype(np.int32) for part in np.divmod(distinct, len(self._rows)))
         return greedy(first, second, gain(first, second, self.covariances(first, second)))
+
+    def turn(self, i: Indices, j: Indices, a: Doubles, b: Doubles, angle: Angle) -> tuple[Floats, Doubles]:
+        """Rotate disjoint pairs, of variances a and b, by what `angle` says. Return that, and their covariances."""
+        theta, covariances = np.empty(len(i), dtype=np.float32), np.empty(len(i))
+        pairs = max(1, _CACHED_VALUES // (2 * self._rows.shape[1]))
+        for first in range(0, len(i), pairs):  # the rows are still in cache when they are rotated
+            part = slice(first, first + pairs)
+            covariances[part] = self.covariances(i[part], j[part])
+            theta[part] = angle(a[part], b[part], covariances[part])
+            self.rotate(i[part], j[part], theta[part])
+        return theta, covariances
+
+    def rotate(self, i: Indices, j: Indices, theta: Floats) -> None:
+        """Rotate the disjoint pairs (i, j) by theta."""
+        self._variances = None
+        _native.rows_rotate(self._rows, i, j, theta)
+        if self._sketch is not None:
+            self._sketch.rotate(i, j, theta)
+
+
+class _Sketch:
+    """Some vectors of the sample, a row for each dimension, in whole numbers: to find dimensions that vary together."""
+
+    def __init__(self, rows: Floats) -> None:
+        columns = np.random.default_rng(0).permutation(rows.shape[1])[:_SKETCH]
+        self._rows = np.ascontiguousarray(rows[:, columns])
+        self._round()
+
+    def _round(self) -> None:
+        self._deviation = largest_deviation(self._rows, over=1)
+        self._whole = whole_numbers(self._rows, 1, self._deviation)
+
+    def candidates(self, i: Indices, j: Indices) -> tuple[Indices, Indices]:
+        """Return pairs of dimensions, of i and of j, that vary together."""
+        first, second = candidates(self._whole[i], self._whole[j])
+        return i[first], j[second]
 
     def rotate(self, i: Indices, j: Indices, theta: Floats) -> None:
         """Rotate the disjoint pairs (i, j) by theta."""
         _native.rows_rotate(self._rows, i, j, theta)
-        if self._sketch is not None:
-            _native.rows_rotate(self._sketch, i, j, theta)
+        both = np.concatenate([i, j])
+        changed = self._rows[both]
+        if largest_deviation(changed, over=1) > 1.5 * self._deviation:  # or more and more values would be clipped
+            self._round()
+        else:
+            self._whole[both] = whole_numbers(changed, 1, self._deviation)
 
 
 class CovarianceMoments:
@@ -129,11 +182,17 @@ class CovarianceMoments:
         """Add the vectors of an (m, n) array to the sample."""
         if len(x) == 0:
             return
-        for block in float32_blocks(x, block_values=1 << 19):  # what the caches hold in double precision
-            centred = block.astype(np.float64)
-            block_mean = centred.mean(axis=0)
-            centred -= block_mean
-            self._add(len(block), block_mean, centred.T @ centred)
+        # As many as the caches hold in double precision, but so many that the product takes most of the time.
+        for block in float32_blocks(x, block_values=max(1 << 19, 1024 * x.shape[1])):
+            count, total = len(block), self.count + len(block)
+            centred = np.empty((count + 1, x.shape[1]))
+            centred[:-1] = block
+            mean = centred[:-1].mean(axis=0)
+            centred[:-1] -= mean
+            apart = mean - self.mean
+            centred[-1] = apart * np.sqrt(self.count * count / total)  # see _add
+            self._scatter += centred.T @ centred
+            self.mean, self.count = self.mean + apart * (count / total), total
 
     def merged(self, other: CovarianceMoments) -> CovarianceMoments:
         """Return the moments of this sample and another together."""
@@ -193,10 +252,16 @@ class CovarianceMoments:
         first, second = matching(worth) if i is j else mutual_best(worth)
         return i[first], j[second]
 
+    def turn(self, i: Indices, j: Indices, a: Doubles, b: Doubles, angle: Angle) -> tuple[Floats, Doubles]:
+        """Rotate disjoint pairs, of variances a and b, by what `angle` says. Return that, and their covariances."""
+        covariances = self.covariances(i, j)
+        theta = angle(a, b, covariances).astype(np.float32)
+        self.rotate(i, j, theta)
+        return theta, covariances
+
     def rotate(self, i: Indices, j: Indices, theta: Floats) -> None:
         """Rotate the disjoint pairs (i, j) by theta."""
-        rotate_rows(self._scatter, i, j, theta)
-        rotate_rows(self._scatter.T, i, j, theta)
+        _native.matrix_rotate(self._scatter, i, j, theta)
 
 
 def moments_of(x: Vectors, d_out: int, tune: bool) -> Moments:

@@ -15,21 +15,22 @@ from .joint_angles import Layers, Objective, ascend
 from .tiles import SoftSigns, tiled
 
 FEWEST_VECTORS = 200
-MOST_VECTORS = 6000
+MOST_VECTORS = 8000
 _INPUT_VALUES, _OUTPUT_VALUES = 1 << 25, 1 << 20
 """Most values of the sample that each step looks at, before and after the transform (but at least 1000 vectors)."""
 _ASIDE, _MOST_ASIDE = 8, 500
 """One vector in so many is kept aside to judge by, and at most so many are."""
-STEPS = (12, 33)
+STEPS = (20, 25)
 """Steps to see whether it helps, and steps after that."""
-NEAR, FAR, ANY = 4, 2, 2
-"""Partners of each vector: near ones, farther ones, and any."""
-_FAR_PART = 32
-"""Farther partners are the nearest but one, but two, ... in so small a part of the sample."""
-_BLOCK = 128
+NEAR, FAR = (1, 5), (15, 100)
+"""Ranks of near partners, and of farther ones."""
+N_NEAR, N_FAR, N_ANY = 4, 2, 2
+"""Partners of each vector: near ones to compare with farther ones and any."""
+_PRODUCTS = 1 << 23
+"""Most inner products that are held at a time while neighbours are searched."""
 _SOFTNESS = 0.4
 """Softness of the signs, in deviations. With less, gradients are noise; with more, signs are no longer signs."""
-_WEIGHT, _WEIGHT_AT_FULL_DIMENSION = 6.0, 12.0
+_WEIGHT, _WEIGHT_AT_FULL_DIMENSION = 9.0, 12.0
 """Weight of mean |z| / deviation, relative to mean / deviation of the margins."""
 _SEARCHED, _FOUND = 10, (10, 100)
 
@@ -102,7 +103,7 @@ def tuned(layers: Layers, rows: Floats, whole: Floats, weight: float, seed: int)
     seed : int
     """
     n_learned = len(whole) - min(_MOST_ASIDE, len(whole) // _ASIDE)
-    judge = Judge(rows, n_learned, nearest(whole[n_learned:], whole[:n_learned]))
+    judge = Judge(rows, n_learned, nearest(whole[n_learned:], whole[:n_learned], _SEARCHED))
     objective = neighbours_alike(len(rows), partners(whole[:n_learned], np.random.default_rng(seed)), weight)
     learned = tiled(rows[:, :n_learned])
     best, found = layers, judge.found(layers)
@@ -146,9 +147,14 @@ class Judge(NamedTuple):
         return float(np.mean([is_found[:, :k].sum() for k in _FOUND]) / self.neighbours.size)
 
 
-def nearest(whole: Floats, among: Floats) -> Ids:
-    """Return the nearest neighbours of vectors of whole numbers among others."""
-    neighbours: Ids = faiss.knn(whole, among, _SEARCHED)[1]
+def nearest(whole: Floats, among: Floats, k: int) -> Ids:
+    """Return the k nearest neighbours of vectors of whole numbers among others. Of equally near ones, the first."""
+    squares, squares_among = np.square(whole).sum(axis=1), np.square(among).sum(axis=1)
+    neighbours = np.empty((len(whole), k), dtype=np.int64)
+    block = max(16, _PRODUCTS // len(among))
+    for first in range(0, len(whole), block):
+        part = slice(first, first + block)
+        _native.nearest(whole[part] @ among.T, squares[part], squares_among, neighbours[part])
     return neighbours
 
 
@@ -156,15 +162,12 @@ def partners(whole: Floats, rng: np.random.Generator) -> Indices:
     """
     Return for each vector some near ones, some that are farther, and any, as columns.
 
-    A vector's near partners are the nearest in each of a few parts of the sample, which is in random order; the farther
-    ones are near in a much smaller part. That takes less time than ranking the whole sample.
-
     Parameters
     ----------
     whole : ndarray of float32, shape (m, n)
         Vectors of whole numbers: products of them do not depend on the order in which they are added up.
     rng : Generator
-        Draws any.
+        Draws them.
 
     Examples
     --------
@@ -174,22 +177,10 @@ def partners(whole: Floats, rng: np.random.Generator) -> Indices:
     (400, 8)
     """
     m = len(whole)
-    squares = np.square(whole).sum(axis=1)
-    parts = [slice(m * part // NEAR, m * (part + 1) // NEAR) for part in range(NEAR)]
-    size = max(2 * (FAR + 1), m // _FAR_PART)
-    found = np.empty((m, NEAR + FAR + ANY), dtype=np.int32)
-    for block, begin in enumerate(range(0, m, _BLOCK)):
-        these = np.arange(begin, min(m, begin + _BLOCK))
-        distances = squares - 2 * (whole[these] @ whole.T)
-        distances[these - begin, these] = np.inf
-        for column, part in enumerate(parts):
-            found[these, column] = part.start + distances[:, part].argmin(axis=1)
-        small = block * size % (m - size + 1)
-        order = np.argsort(distances[:, small : small + size], axis=1, kind="stable")
-        found[these, NEAR : NEAR + FAR] = small + order[:, 1 : 1 + FAR]
-    any_other = np.arange(m)[:, None] + rng.integers(1, m, (m, ANY))
-    found[:, NEAR + FAR :] = any_other % m
-    return found
+    neighbours, these = nearest(whole, whole, FAR[1] + 1), np.arange(m)[:, None]
+    ranks = [rng.integers(low, high + 1, (m, n)) for (low, high), n in ((NEAR, N_NEAR), (FAR, N_FAR))]
+    others = (these + rng.integers(1, m, (m, N_ANY))) % m
+    return np.concatenate([neighbours[these, np.concatenate(ranks, axis=1)], others], axis=1).astype(np.int32)
 
 
 def neighbours_alike(n: int, all_partners: Indices, weight: float) -> Objective:
@@ -212,7 +203,7 @@ def neighbours_alike(n: int, all_partners: Indices, weight: float) -> Objective:
 
     def objective(tiles: Floats) -> tuple[float, Floats]:
         products, magnitude = signs.products(tiles)
-        margins = products[:, :NEAR] - products[:, NEAR:]
+        margins = products[:, :N_NEAR] - products[:, N_NEAR:]
         mean, deviation = float(margins.mean()), float(margins.std()) or 1.0
         slope = (1 - mean * (margins - mean) / deviation**2) / (deviation * margins.size)
         slopes = signs.slopes(tiles, np.concatenate([slope, -slope], axis=1), weight)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import faiss
 import numpy as np
 
+from .. import _native
 from .._common.types import Doubles, Floats, Indices
 
-_CANDIDATES = 8  # of each sign
-_QUERIES = 1024
-"""Number of queries at a time, so that Ctrl-C does not wait long."""
+_CANDIDATES = 16
+_PRODUCTS = 1 << 23
+"""Most products that are held at a time."""
 _ROUNDS = 12
 """Rounds of matching. Dimensions still unpaired after these would gain little."""
 
@@ -21,7 +21,7 @@ def mutual_best(gain: Doubles) -> tuple[Indices, Indices]:
     Parameters
     ----------
     gain : ndarray, shape (rows, columns)
-        What a pair is worth; pairs that are worth nothing are not made. It is overwritten.
+        What a pair is worth; pairs that are worth nothing are not made.
 
     Examples
     --------
@@ -29,25 +29,7 @@ def mutual_best(gain: Doubles) -> tuple[Indices, Indices]:
     >>> [part.tolist() for part in mutual_best(np.array([[3.0, 2.0], [4.0, 1.0]]))]
     [[1, 0], [0, 1]]
     """
-    rows: list[Indices] = []
-    columns: list[Indices] = []
-    row_left, column_left = np.arange(gain.shape[0]), np.arange(gain.shape[1])
-    for _ in range(_ROUNDS):
-        if not gain.size:
-            break
-        best_column = gain.argmax(axis=1)
-        best_row = gain.argmax(axis=0)
-        row = np.flatnonzero(best_row[best_column] == np.arange(len(best_column)))
-        row = row[gain[row, best_column[row]] > 0]
-        if not len(row):
-            break
-        column = best_column[row]
-        rows.append(row_left[row].astype(np.int32))
-        columns.append(column_left[column].astype(np.int32))
-        row_left, column_left = np.delete(row_left, row), np.delete(column_left, column)
-        gain = np.delete(np.delete(gain, row, axis=0), column, axis=1)
-    empty = np.empty(0, dtype=np.int32)
-    return np.concatenate([empty, *rows]), np.concatenate([empty, *columns])
+    return _native.match(np.ascontiguousarray(gain), False, _ROUNDS)
 
 
 def matching(gain: Doubles) -> tuple[Indices, Indices]:
@@ -57,7 +39,7 @@ def matching(gain: Doubles) -> tuple[Indices, Indices]:
     Parameters
     ----------
     gain : ndarray, shape (n, n)
-        Symmetric: what a pair is worth; the diagonal does not count.
+        Symmetric: what a pair is worth; the diagonal does not count, and is overwritten.
 
     Examples
     --------
@@ -65,31 +47,18 @@ def matching(gain: Doubles) -> tuple[Indices, Indices]:
     >>> [part.tolist() for part in matching(np.array([[0.0, 1, 3], [1, 0, 2], [3, 2, 0]]))]
     [[0], [2]]
     """
-    first: list[Indices] = []
-    second: list[Indices] = []
-    left = np.arange(len(gain))
     np.fill_diagonal(gain, 0)
-    for _ in range(_ROUNDS):
-        if not gain.size:
-            break
-        best = gain.argmax(axis=1)
-        own = np.arange(len(best))
-        i = np.flatnonzero((best[best] == own) & (own < best) & (gain[own, best] > 0))
-        if not len(i):
-            break
-        j = best[i]
-        first.append(left[i].astype(np.int32))
-        second.append(left[j].astype(np.int32))
-        both = np.concatenate([i, j])
-        left = np.delete(left, both)
-        gain = np.delete(np.delete(gain, both, axis=0), both, axis=1)
-    empty = np.empty(0, dtype=np.int32)
-    return np.concatenate([empty, *first]), np.concatenate([empty, *second])
+    return _native.match(np.ascontiguousarray(gain), True, _ROUNDS)
 
 
 def candidates(first: Floats, second: Floats) -> tuple[Indices, Indices]:
     """
     Return for each row of `first` the rows of `second` whose product with it is largest in magnitude, as pairs.
+
+    Parameters
+    ----------
+    first, second : ndarray of float32
+        What `whole_numbers` returns.
 
     Examples
     --------
@@ -98,13 +67,14 @@ def candidates(first: Floats, second: Floats) -> tuple[Indices, Indices]:
     >>> sorted({(0, 1), (1, 0)} - set(zip(i.tolist(), j.tolist())))
     []
     """
-    count = min(_CANDIDATES, len(second))
-    queries = np.concatenate([first, -first])
-    found = np.concatenate([
-        faiss.knn(part, second, count, metric=faiss.METRIC_INNER_PRODUCT)[1]
-        for part in np.array_split(queries, max(1, -(-len(queries) // _QUERIES)))
-    ])  # fmt: skip
-    i = np.tile(np.repeat(np.arange(len(first), dtype=np.int32), count), 2)
+    found = np.empty((len(first), min(_CANDIDATES, len(second))), dtype=np.int64)
+    beyond, nothing = np.full(len(first), 2.0**23, np.float32), np.zeros(len(second), np.float32)
+    block = max(16, _PRODUCTS // len(second))
+    for start in range(0, len(first), block):
+        part = slice(start, start + block)
+        products = first[part] @ second.T
+        _native.nearest(np.abs(products, out=products), beyond[part], nothing, found[part])
+    i = np.repeat(np.arange(len(first), dtype=np.int32), found.shape[1])
     return i, found.ravel().astype(np.int32)
 
 

@@ -2,6 +2,7 @@
 // in an order that does not depend on them.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "dispatch.hpp"
@@ -14,7 +15,8 @@ namespace {
 using prh::kTile;
 
 constexpr std::int64_t kMostSums = 32;     // parts whose slopes are added up on their own
-constexpr std::int64_t kRange = 256;       // vectors that a thread looks up partners for, before it takes others
+constexpr std::int64_t kRange = 256;       // vectors whose partners are looked up at a time
+constexpr std::int64_t kLeastCost = 1 << 19;
 
 class Turned {
   public:
@@ -32,10 +34,10 @@ class Turned {
     prh::Turns turns_;
 };
 
-// Calls work(item) for 0 .. n, `chunk` of them at a time.
+// Calls work(item) for 0 .. n, where an item takes `cost` operations: threads are started only for what is worth it.
 template <class Work>
-void for_each(std::int64_t n, std::int64_t chunk, const Work& work) {
-    prh::parallel_for(n, chunk, [&] {
+void for_each(std::int64_t n, std::int64_t cost, const Work& work) {
+    prh::parallel_for(n, kLeastCost / std::max<std::int64_t>(1, cost) + 1, [&] {
         return [&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t item = begin; item < end; item++) work(item);
         };
@@ -59,7 +61,7 @@ const char* prh_tiles_turn(std::int64_t n, std::int64_t n_tiles, std::int64_t n_
                            const std::int32_t* j, const float* theta, const float* x, float* y) {
     return prh::caught([&] {
         const Turned turns(n_rotations, i, j, theta);
-        for_each(n_tiles, 8, [&](std::int64_t tile) {
+        for_each(n_tiles, (n + n_rotations) * kTile, [&](std::int64_t tile) {
             prh::joint_kernel().turn(turns, n, x + tile * n * kTile, y + tile * n * kTile);
         });
     });
@@ -71,7 +73,7 @@ const char* prh_tiles_slopes(std::int64_t n, std::int64_t n_tiles, std::int64_t 
         const Turned turns(n_rotations, i, j, theta);
         const std::int64_t n_parts = std::min(n_tiles, kMostSums);
         std::vector<double> parts(n_parts * n_rotations);
-        for_each(n_parts, 1, [&](std::int64_t part) {
+        for_each(n_parts, n_tiles / n_parts * n_rotations * kTile * 4, [&](std::int64_t part) {
             std::vector<float> sums(8 * n_rotations);
             for (std::int64_t tile = part * n_tiles / n_parts; tile < (part + 1) * n_tiles / n_parts; tile++)
                 prh::joint_kernel().slopes(turns, y + tile * n * kTile, g + tile * n * kTile, sums.data());
@@ -88,7 +90,7 @@ const char* prh_soft_signs(std::int64_t n, std::int64_t m, const float* y, float
                            double* magnitudes) {
     return prh::caught([&] {
         std::vector<double> of_tile(tiles_of(m));
-        for_each(tiles_of(m), 8, [&](std::int64_t tile) {
+        for_each(tiles_of(m), n * kTile * 8, [&](std::int64_t tile) {
             of_tile[tile] = prh::joint_kernel().soft_signs(n, m, tile * kTile, y + tile * n * kTile, 1 / softness, signs);
         });
         *magnitudes = 0;
@@ -103,7 +105,7 @@ const char* prh_sign_products(std::int64_t n, std::int64_t m, const float* signs
         const auto slabs = slabs_of(n);
         const std::int64_t n_slabs = static_cast<std::int64_t>(slabs.size()), n_ranges = (m + kRange - 1) / kRange;
         std::vector<float> parts(n_slabs * m * k);
-        for_each(n_slabs * n_ranges, 1, [&](std::int64_t item) {
+        for_each(n_slabs * n_ranges, kRange * k * prh::kWidestSlab, [&](std::int64_t item) {
             const std::int64_t slab = item / n_ranges, begin = item % n_ranges * kRange;
             prh::joint_kernel().products(n, slabs[slab], signs, all, begin, std::min(m, begin + kRange),
                                          &parts[slab * m * k]);
@@ -121,11 +123,38 @@ const char* prh_sign_slopes(std::int64_t n, std::int64_t m, const float* signs, 
         const prh::Partners all{m, k, partners, ends, incident, owners};
         const auto slabs = slabs_of(n);
         const std::int64_t n_tiles = tiles_of(m);
-        for_each(static_cast<std::int64_t>(slabs.size()) * n_tiles, kRange / kTile, [&](std::int64_t item) {
+        for_each(static_cast<std::int64_t>(slabs.size()) * n_tiles, 2 * k * kTile * prh::kWidestSlab, [&](std::int64_t item) {
             const std::int64_t first = slabs[item / n_tiles], tile = item % n_tiles;
             const std::int64_t at = (tile * n + first) * kTile;
             prh::joint_kernel().sign_slopes(n, first, signs, all, weights, 1 / softness, magnitude, tile * kTile, y + at,
                                             g + at);
+        });
+    });
+}
+
+const char* prh_nearest(std::int64_t n, std::int64_t m, const float* products, const float* own, const float* norms,
+                        std::int64_t k, std::int64_t* ids) {
+    return prh::caught([&] {
+        const std::int64_t room = 3 * k + 64;
+        prh::parallel_for(n, 16, [&] {
+            return [&](std::int64_t begin, std::int64_t end) {
+                std::vector<std::uint64_t> keys(room);
+                for (std::int64_t row = begin; row < end; row++) {
+                    float most = std::numeric_limits<float>::infinity();
+                    std::int64_t found = 0;
+                    for (std::int64_t at = 0; at < m;) {
+                        at = prh::joint_kernel().collect(products + row * m, norms, own[row], most, at, m, room,
+                                                         keys.data(), found);
+                        if (found <= k) continue;
+                        std::nth_element(keys.begin(), keys.begin() + k - 1, keys.begin() + found);
+                        most = static_cast<float>(keys[k - 1] >> 32);
+                        found = k;
+                    }
+                    std::sort(keys.begin(), keys.begin() + found);
+                    for (std::int64_t c = 0; c < k; c++)
+                        ids[row * k + c] = c < found ? static_cast<std::int64_t>(keys[c] & 0xffffffff) : -1;
+                }
+            };
         });
     });
 }

@@ -52,6 +52,10 @@ struct JointKernel {
     void (*sign_slopes)(std::int64_t n, std::int64_t first, const float* signs, const Partners& partners,
                         const float* weights, float scale, float magnitude, std::int64_t begin, const float* y,
                         float* g);
+    // Collects which of n whole numbers below 2^24, own + norms - 2 products, are at most `most`, each with its place in the
+    // lower 32 bits, from place `first` on until there are `room` of them. Gives the place where it stopped; adds to `found`.
+    std::int64_t (*collect)(const float* products, const float* norms, float own, float most, std::int64_t first,
+                            std::int64_t n, std::int64_t room, std::uint64_t* keys, std::int64_t& found);
 };
 
 namespace baseline {

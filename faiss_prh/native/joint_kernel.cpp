@@ -197,10 +197,26 @@ void sign_slopes(std::int64_t n, std::int64_t first, const float* signs, const P
         n - first, signs + first * partners.m, partners, weights, scale, magnitude, begin, y, g);
 }
 
+std::int64_t collect(const float* products, const float* norms, float own, float most, std::int64_t first,
+                     std::int64_t n, std::int64_t room, std::uint64_t* keys, std::int64_t& found) {
+    const auto add = [&](std::int64_t at) {
+        keys[found++] = static_cast<std::uint64_t>(own + norms[at] - 2.0f * products[at]) << 32 | static_cast<std::uint64_t>(at);
+    };
+    std::int64_t at = first;
+    for (; at + PRH_LANES <= n; at += PRH_LANES) {
+        std::uint32_t mask = lane_mask((Word)(own + load<V>(norms + at) - 2.0f * load<V>(products + at) <= most));
+        if (found + PRH_LANES > room) return at;
+        for (; mask; mask &= mask - 1) add(at + __builtin_ctz(mask));
+    }
+    for (; at < n && found < room; at++)
+        if (own + norms[at] - 2.0f * products[at] <= most) add(at);
+    return at;
+}
+
 }  // namespace
 
 namespace PRH_LEVEL {
-extern const JointKernel joint_kernel = {turn, slopes, soft_signs, products, sign_slopes};
+extern const JointKernel joint_kernel = {turn, slopes, soft_signs, products, sign_slopes, collect};
 }
 
 }  // namespace prh

@@ -54,6 +54,14 @@ PRH_API const char* prh_rows_covariances(const float* rows, std::int64_t m, std:
 PRH_API const char* prh_rows_rotate(float* rows, std::int64_t m, std::int64_t n_pairs, const std::int32_t* i,
                                       const std::int32_t* j, const float* theta);
 
+// Rotates the disjoint pairs of rows i and j of a matrix of n rows and n columns, and then of its columns.
+PRH_API const char* prh_matrix_rotate(double* matrix, std::int64_t n, std::int64_t n_pairs, const std::int32_t* i,
+                                      const std::int32_t* j, const float* theta);
+// Pairs of a row and a column that are each other's best by a positive gain, then others among those left, and so on. Of
+// equal ones the first is the best. Of a symmetric matrix, whose diagonal is zero: disjoint pairs first < second.
+PRH_API const char* prh_match(const double* gain, std::int64_t n_rows, std::int64_t n_columns, bool is_symmetric,
+                              std::int64_t n_rounds, std::int32_t* first, std::int32_t* second, std::int64_t* n_pairs);
+
 // Learning angles together, on a sample in tiles: 16 vectors each, n rows of 16 values, the last tile filled up with zeros.
 // Rotation r turns rows i[r] and j[r] by theta[r], one rotation after the other.
 PRH_API const char* prh_tiles_turn(std::int64_t n, std::int64_t n_tiles, std::int64_t n_rotations,
@@ -76,6 +84,11 @@ PRH_API const char* prh_sign_slopes(std::int64_t n, std::int64_t m, const float*
                                     const std::int32_t* partners, const std::int64_t* ends,
                                     const std::int32_t* incident, const std::int32_t* owners, const float* weights,
                                     float softness, float magnitude, const float* y, float* g);
+
+// For each of n rows of m inner products, the k least of the distances own[row] + norms[c] - 2 products[c], the least first
+// and of equal ones the first; -1 where there are fewer. Distances must be whole numbers from 0 to 2^24.
+PRH_API const char* prh_nearest(std::int64_t n, std::int64_t m, const float* products, const float* own,
+                                const float* norms, std::int64_t k, std::int64_t* ids);
 
 // Copies `count` records of `size` bytes from the given addresses; zeros where an address is null.
 PRH_API const char* prh_gather(std::int64_t count, std::int64_t size, const std::uint8_t* const* addresses,

@@ -282,6 +282,65 @@ void check_sample(int n, int m) {
         }
 }
 
+void check_matrix(int n, int n_pairs) {
+    Random random(static_cast<unsigned>(n * 100 + n_pairs));
+    const auto order = random.order(n);
+    const std::vector<std::int32_t> i(order.begin(), order.begin() + n_pairs),
+            j(order.begin() + n_pairs, order.begin() + 2 * n_pairs);
+    const Floats theta = random.values(n_pairs);
+    Doubles matrix(n * n), expected;
+    for (double& value : matrix) value = random.value();
+    expected = matrix;
+    for (const bool columns : {false, true})
+        for (int p = 0; p < n_pairs; p++)
+            for (int c = 0; c < n; c++) {
+                double& a = columns ? expected[c * n + i[p]] : expected[i[p] * n + c];
+                double& b = columns ? expected[c * n + j[p]] : expected[j[p] * n + c];
+                const double cosine = std::cos(double(theta[p])), sine = std::sin(double(theta[p])), u = a, w = b;
+                a = cosine * u - sine * w;
+                b = sine * u + cosine * w;
+            }
+    succeed(prh_matrix_rotate(matrix.data(), n, n_pairs, i.data(), j.data(), theta.data()));
+    for (int k = 0; k < n * n; k++) check(std::abs(matrix[k] - expected[k]) < 1e-12, "matrix_rotate: %d of %d", n_pairs, n);
+}
+
+// Round by round, by looking at everything that is left.
+void check_match(int n_rows, int n_columns, bool is_symmetric, int n_rounds) {
+    Random random(static_cast<unsigned>(n_rows * 100 + n_columns));
+    Doubles gain(n_rows * n_columns);
+    for (double& value : gain) value = random.below(20) - 3;   // with equal ones
+    if (is_symmetric)
+        for (int r = 0; r < n_rows; r++)
+            for (int c = 0; c <= r; c++) gain[r * n_rows + c] = r == c ? 0 : gain[c * n_rows + r];
+    std::vector<std::int32_t> first(std::min(n_rows, n_columns)), second(first.size());
+    std::int64_t n_pairs;
+    succeed(prh_match(gain.data(), n_rows, n_columns, is_symmetric, n_rounds, first.data(), second.data(), &n_pairs));
+    std::vector<bool> row_taken(n_rows), column_taken(n_columns);
+    std::vector<std::pair<int, int>> expected;
+    for (int round = 0; round < n_rounds; round++) {
+        const std::size_t before = expected.size();
+        const auto row_taken_before = row_taken, column_taken_before = column_taken;
+        for (int r = 0; r < n_rows; r++)
+            for (int c = is_symmetric ? r + 1 : 0; c < n_columns; c++) {
+                const double own = gain[r * n_columns + c];
+                bool is_best = own > 0 && !row_taken_before[r] && !column_taken_before[c];
+                for (int k = 0; k < n_columns; k++)
+                    is_best &= column_taken_before[k] || gain[r * n_columns + k] < own + (k >= c ? 1e-9 : 0) || k == c;
+                for (int k = 0; k < n_rows; k++)
+                    is_best &= row_taken_before[k] || gain[k * n_columns + c] < own + (k >= r ? 1e-9 : 0) || k == r;
+                if (!is_best) continue;
+                expected.emplace_back(r, c);
+                row_taken[r] = column_taken[c] = true;
+                if (is_symmetric) row_taken[c] = column_taken[r] = true;
+            }
+        if (expected.size() == before) break;
+    }
+    bool same = n_pairs == static_cast<std::int64_t>(expected.size());
+    for (std::size_t p = 0; same && p < expected.size(); p++)
+        same = first[p] == expected[p].first && second[p] == expected[p].second;
+    check(same, "match: %d rows, %d columns", n_rows, n_columns);
+}
+
 void check_gather(int n, int n_bytes, int k) {
     Random random(static_cast<unsigned>(n * 1000 + n_bytes * 10 + k));
     Bytes stored(static_cast<std::size_t>(n) * k * n_bytes), codes(stored.size());
@@ -324,6 +383,12 @@ void check_level() {
     check_replacing();
     for (const int n : {1, 4, 7, 18})
         for (const int m : {1, 3, 4, 15, 16, 17, 100, 30000}) check_sample(n, m);
+    for (const int n : {1, 2, 7, 40, 600}) check_matrix(n, n / 2);
+    check_matrix(41, 9);
+    for (const int n_rounds : {1, 3, 12}) {
+        for (const int n_columns : {1, 8, 30}) check_match(11, n_columns, false, n_rounds);
+        for (const int n : {1, 2, 9, 30}) check_match(n, n, true, n_rounds);
+    }
     for (const int n_bytes : {1, 2, 3, 4, 5, 16, 17})
         for (const int k : {1, 3, 10}) check_gather(9, n_bytes, k);
     check_gather(500, 16, 40);

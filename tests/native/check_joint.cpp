@@ -118,6 +118,25 @@ void check_signs(int n, int m, int k) {
         for (int row = 0; row < n; row++) check(g[at(n, row, v)] == 0, "slopes of what fills the last tile");
 }
 
+void check_nearest(int n, int m, int k) {
+    Random random(static_cast<unsigned>(n * 1000 + m * 10 + k));
+    Floats products(n * m), own(n), norms(m);
+    for (float& norm : own) norm = static_cast<float>(100 + random.below(30));
+    for (float& norm : norms) norm = static_cast<float>(100 + random.below(30));
+    for (float& product : products) product = static_cast<float>(random.below(200) - 100);
+    Numbers ids(n * k);
+    succeed(prh_nearest(n, m, products.data(), own.data(), norms.data(), k, ids.data()));
+    for (int row = 0; row < n; row++) {
+        auto order = random.order(m);
+        const auto distance = [&](int c) { return own[row] + norms[c] - 2 * products[row * m + c]; };
+        std::sort(order.begin(), order.end(), [&](int a, int b) {
+            return distance(a) < distance(b) || (distance(a) == distance(b) && a < b);
+        });
+        for (int c = 0; c < k; c++)
+            check(ids[row * k + c] == (c < m ? order[c] : -1), "nearest: %d of %d", k, m);
+    }
+}
+
 }  // namespace
 
 void check_joint() {
@@ -126,4 +145,6 @@ void check_joint() {
     for (const int n : {1, 3, 15, 16, 17, 32, 40, 64, 100, 130})
         for (const int m : {1, 15, 16, 17, 300})
             for (const int k : {1, 4, 7}) check_signs(n, m, k);
+    for (const int m : {1, 7, 8, 9, 100, 3000})
+        for (const int k : {1, 5, 101}) check_nearest(20, m, k);
 }
