@@ -120,7 +120,7 @@ def test_angles_that_do_harm_are_not_taken(fails_at, monkeypatch):
 
     monkeypatch.setattr(tuning, "ascend", sometimes_harmful)
     layers = start(rows)
-    after = tuning.tuned(layers, rows, whole(x), 6.0, seed=0)
+    after = tuning.tuned(layers, rows, whole(x), seed=0)
     assert len(tried) == fails_at + 1  # and no further steps are spent
     assert after is (layers if fails_at == 0 else tried[0])
 
@@ -140,7 +140,7 @@ def test_vectors_kept_aside_are_not_learned_from():
     tuning.ascend = ascend
     try:
         with pytest.raises(Spy):
-            tuning.tuned(start(x.T), x.T.copy(), whole(x), 6.0, seed=0)
+            tuning.tuned(start(x.T), x.T.copy(), whole(x), seed=0)
     finally:
         tuning.ascend = before
     np.testing.assert_array_equal(seen[0], tiled(x[:875].T))

@@ -30,8 +30,8 @@ _PRODUCTS = 1 << 23
 """Most inner products that are held at a time while neighbours are searched."""
 _SOFTNESS = 0.4
 """Softness of the signs, in deviations. With less, gradients are noise; with more, signs are no longer signs."""
-_WEIGHT, _WEIGHT_AT_FULL_DIMENSION = 9.0, 12.0
-"""Weight of mean |z| / deviation, relative to mean / deviation of the margins."""
+_WEIGHT, _MOST_WEIGHT = 0.8, 14.0
+"""Weight of mean |z| / deviation for one bit, and the most; it grows as mean / deviation of the margins, as √bits."""
 _SEARCHED, _FOUND = 10, (10, 100)
 
 
@@ -82,12 +82,11 @@ def keep_neighbours(
     place = np.zeros(rotation.d, dtype=np.int32)
     place[kept] = np.arange(len(kept))
     before = [(place[i], place[j], theta) for i, j, theta in last]
-    weight = _WEIGHT if len(kept) < rotation.d else _WEIGHT_AT_FULL_DIMENSION
-    after = tuned(before, rows / np.float32(deviation), whole_numbers(vectors, over=0), weight, seed)
+    after = tuned(before, rows / np.float32(deviation), whole_numbers(vectors, over=0), seed)
     return PairwiseRotation(rotation.d, [*first, *((kept[i], kept[j], theta) for i, j, theta in after)])
 
 
-def tuned(layers: Layers, rows: Floats, whole: Floats, weight: float, seed: int) -> Layers:
+def tuned(layers: Layers, rows: Floats, whole: Floats, seed: int) -> Layers:
     """
     Return layers with better angles, or as they are.
 
@@ -98,12 +97,11 @@ def tuned(layers: Layers, rows: Floats, whole: Floats, weight: float, seed: int)
         A row for each dimension, before the layers.
     whole : ndarray of float32, shape (m, d)
         The vectors by which neighbours are found, in random order.
-    weight : float
-        Of mean |value|.
     seed : int
     """
     n_learned = len(whole) - min(_MOST_ASIDE, len(whole) // _ASIDE)
     judge = Judge(rows, n_learned, nearest(whole[n_learned:], whole[:n_learned], _SEARCHED))
+    weight = min(_MOST_WEIGHT, _WEIGHT * len(rows) ** 0.5)
     objective = neighbours_alike(len(rows), partners(whole[:n_learned], np.random.default_rng(seed)), weight)
     learned = tiled(rows[:, :n_learned])
     best, found = layers, judge.found(layers)
