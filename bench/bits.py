@@ -9,7 +9,7 @@ from tqdm import tqdm
 
 from bench.baselines import ITQ, PRH, Encoder, FaissITQ, Makers, Reduced, layers, random_orthogonal, srr
 from bench.baselines.encoder import packed_signs
-from bench.datasets import HIGH_DIMENSION, Dataset, clustered, load, synthetic, vlad_like
+from bench.datasets import HIGH_DIMENSION, Dataset, clustered, load, synthetic, vlad_like, words
 from bench.plots import Figure, log_axis, panels, save, shared_legend, styles
 from bench.recall import CUTS, NEIGHBOURS, recall_curve
 from bench.report import Options, print_table, versus
@@ -25,7 +25,9 @@ EXPANSIONS = ((128, 512), (384, 1024))
 ENCODE_TARGETS = {(784, 256): 2.5, (784, 128): 1.5, (1536, 512): 4, (25600, 1024): 20}
 # (dimensions, bits, vectors): seconds to learn, at most
 LEARNING_TARGETS = {(784, 256, 10_000): 10, (25600, 1024, 1000): 120, (25600, 1024, 20_000): 300}
-BELOW_FAISS, BELOW_PUBLISHED, OVER_RANDOM = 0.01, 0.05, 1.5
+BELOW_FAISS, BELOW_PUBLISHED, OVER_RANDOM = 0.01, 0.03, 1.5
+ABOVE_PUBLISHED = 0.02
+"""Wanted in the mean over all cells."""
 FAISS, PUBLISHED, SPARSE = "PCA + ITQ, Faiss's", "PCA + ITQ, published", "random sparse"
 UNTUNED, AFTER_PCA = "PRH(l,l,0)", "PCA + PRH"
 LABELS = {UNTUNED: "PRH without tuning", AFTER_PCA: "PRH after dense PCA"}
@@ -64,7 +66,8 @@ def datasets_of(options: Options) -> list[Dataset]:
     if options.quick:
         return [synthetic(64, 2000, 5000, 100)]
     sizes = 10_000, 50_000, 1000
-    return [synthetic(128, *sizes), synthetic(768, *sizes), clustered(300, *sizes), vlad_like(200, 1000, 4000, 200)]
+    made_up = [synthetic(128, *sizes), synthetic(768, *sizes), clustered(300, *sizes), words(100, *sizes)]
+    return [*made_up, vlad_like(200, 1000, 4000, 200)]
 
 
 def bits_of(dataset: Dataset, quick: bool) -> list[int]:
@@ -165,10 +168,13 @@ def print_bars(results: dict[str, dict[int, Cells]]) -> None:
                 target = OVER_RANDOM if bits == 1024 else None
                 row[5] = versus(mine / mean_at(cells[SPARSE], 100), target)
             rows.append(row)
-    print_table(["", "bits", "PRH", "- Faiss's ITQ (≥ -.01)", "/ ITQ published (≥ -5%)", "/ random sparse"], rows)
+    print_table(
+        ["", "bits", "PRH", "- Faiss's ITQ (≥ -.01)", f"/ ITQ published (≥ -{BELOW_PUBLISHED:.0%})", "/ random sparse"],
+        rows,
+    )
     if relative:
         mean = float(np.mean(relative))
-        print(f"\nMean against ITQ as published: {mean:+.2%}{'' if mean > 0 else ' MISSED'}")
+        print(f"\nMean against ITQ as published: {mean:+.2%}{'' if mean >= ABOVE_PUBLISHED else ' MISSED'}")
 
 
 class Frame:

@@ -62,6 +62,24 @@ def clustered(d: int, n_train: int, n_base: int, n_query: int, seed: int = 0) ->
     return Dataset(f"clustered {d}", *np.split(x, [n_train, n_train + n_base]))
 
 
+def words(d: int, n_train: int, n_base: int, n_query: int, seed: int = 0) -> Dataset:
+    """
+    Vectors as those of words are: a flat spectrum, heavy tails, and hubs.
+
+    A word is one of a few thousand topics, some of which are frequent, and much that is its own. Words of short vectors
+    are near many others, and so among the nearest neighbours of far too many: of GloVe's 100 dimensions, the spectrum,
+    the skew of those counts and the distances of neighbours are much the same.
+    """
+    rng = np.random.default_rng(seed)
+    n, n_topics = n_train + n_base + n_query, 2000
+    topics = rng.normal(size=(n_topics, d))
+    x = 0.8 * topics[(n_topics * rng.random(n) ** 2).astype(int)] + 0.77 * rng.standard_t(5, size=(n, d))
+    x *= 1 + 1.8 * np.arange(1, d + 1) ** -0.5
+    x *= np.exp(0.35 * rng.normal(size=(n, 1))) * (0.6 + 0.8 * rng.random((n, 1)))
+    x = (x @ np.linalg.qr(rng.normal(size=(d, d)))[0]).astype(np.float32)
+    return Dataset(f"words {d}", *np.split(x, [n_train, n_train + n_base]))
+
+
 def vlad_like(n_words: int, n_train: int, n_base: int, n_query: int, seed: int = 0) -> Dataset:
     """
     VLAD vectors of made-up images: 128 dimensions for each visual word, signed square roots, length 1.

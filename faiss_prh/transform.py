@@ -27,7 +27,7 @@ from .rotation import PairwiseRotation, checked_dimension
 Output = TypeVar("Output", Floats, Codes)
 
 _REVERSED = np.packbits(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1), axis=1, bitorder="little")[:, 0]
-_TUNED = 256
+_TUNED = 2048
 """Most dimensions for which tuning at full dimension was worth its time."""
 _DENSE_BYTES = 64 << 20
 """The size of the dense matrix up to which a transform keeps one: that of 4096 dimensions."""
@@ -67,10 +67,10 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         Seed of the random pairs, and of the choice of neighbours.
     tune : bool, optional
         Whether the angles of the `n_iso` and `n_pca` layers are then optimised together, so that near neighbours among
-        the training vectors (at least 200, at most 10000 of them) get similar signs. This takes seconds of training
-        and makes encoding no slower. By default it is done for fewer bits than dimensions, and up to 256 dimensions,
-        unless `n_iso`, `n_pca` or `tilt` is given, which asks for the paper's PRH. It is not available for more bits
-        than dimensions.
+        the training vectors (at least 200, at most 6000 of them) get similar signs. One vector in eight is kept aside
+        to judge by: where it does not help, little time is spent, and the angles stay. It makes encoding no slower. By
+        default it is done for fewer bits than dimensions, and up to 2048 dimensions, unless `n_iso`, `n_pca` or
+        `tilt` is given, which asks for the paper's PRH. It is not available for more bits than dimensions.
     center : bool, optional
         Whether the mean of the training vectors is subtracted first. Without it, a transform that keeps all dimensions
         preserves inner products as well as distances; signs are better balanced with it.

@@ -185,6 +185,11 @@ def test_made_up_data():
     assert [len(part) for part in (made.train, made.base, made.query)] == [50, 60, 5]
     distances = ((made.query[:, None] - made.base) ** 2).sum(axis=2)
     np.testing.assert_array_equal(made.neighbours(3), np.argsort(distances, axis=1)[:, :3])
+    words = datasets.words(100, 2000, 0, 0).train
+    spectrum = np.linalg.eigvalsh(np.cov(words, rowvar=False))
+    assert spectrum[-32:].sum() < 0.5 * spectrum.sum()  # it is flat
+    counts = np.bincount(faiss.knn(words, words, 11)[1][:, 1:].ravel(), minlength=len(words))
+    assert counts.max() > 200  # hubs, where 10 is the mean
     vlad = datasets.vlad_like(4, 10, 20, 5)
     assert vlad.d == 4 * 128
     np.testing.assert_allclose(np.linalg.norm(vlad.base, axis=1), 1, atol=1e-5)

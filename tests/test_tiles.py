@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from strategies import seeds
 
 from faiss_prh import PairwiseRotation, _native
-from faiss_prh.learning import joint_angles
 from faiss_prh.learning.tiles import SoftSigns, tiled, untiled
 
 SOFTNESS = 0.4
@@ -84,17 +83,6 @@ def test_slopes_of_angles_are_differences(shape, seed):
             # The value is a sine of the angle: its difference is known exactly.
             np.testing.assert_allclose(slopes[at + pair], (both[0] - both[1]) / (2 * np.sin(step)), atol=1e-2)
         at += len(angles)
-
-
-def test_the_objective_of_neighbours_has_the_slopes_it_says():
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(20, 300)).astype(np.float32)
-    objective = joint_angles.neighbours_alike(20, joint_angles.nearest(rows.T.copy()), rng)
-    y, direction = tiled(rows), tiled(rng.normal(size=rows.shape).astype(np.float32))
-    _, slopes = objective(y)
-    slope, step = np.vdot(slopes.astype(np.float64), direction), np.float32(2**-9)
-    ahead, behind = (objective(y + sign * step * direction)[0] for sign in (1, -1))
-    np.testing.assert_allclose((ahead - behind) / (2 * step), slope, rtol=1e-2)
 
 
 def test_levels_and_threads_give_the_same_bits(thread_count):

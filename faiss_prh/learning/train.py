@@ -17,10 +17,10 @@ from .._common.numbers import as_int
 from .._common.types import Floats, Vectors
 from ..rotation import PairwiseRotation
 from .exact import exact_product
-from .joint_angles import keep_neighbours, sample_size
 from .layers import learn, learn_expansion
 from .model import Model, without_idle_rotations
 from .moments import MAX_COVARIANCE, CovarianceMoments, Moments, SampleMoments, moments_of
+from .neighbours import keep_neighbours, sample_size
 from .parameters import Parameters
 from .sampling import DistinctSample, Sample
 from .tail import learn_tail, tail_width
