@@ -10,7 +10,7 @@ import faiss_prh
 from faiss_prh import PairwiseRotation, PRHTransform
 from faiss_prh.learning import exact, tail
 from faiss_prh.learning.model import Model
-from faiss_prh.learning.moments import CovarianceMoments, SampleMoments
+from faiss_prh.learning.moments import SampleMoments
 
 
 def low_rank(n, d, rank, seed=0):
@@ -58,7 +58,7 @@ def test_principal_directions_keep_what_pca_keeps():
 @pytest.mark.parametrize(
     ("d", "d_out", "width"),
     [(25600, 256, 4096), (25600, 512, 2048), (25600, 513, 0), (25600, 30, 25600), (40000, 64, 16384), (4096, 256, 0),
-     (784, 20, 784), (784, 21, 0), (96, 8, 96), (2, 1, 2), (1, 1, 0), (8, 8, 0), (5, 9, 0)],
+     (5000, 4096, 0), (784, 20, 0), (5000, 5000, 0), (5000, 9000, 0)],
 )  # fmt: skip
 def test_when_there_is_a_tail(d, d_out, width):
     assert tail.tail_width(d, d_out) == width
@@ -99,24 +99,12 @@ def test_fewer_vectors_than_bits(monkeypatch):
     prh = PRHTransform(120, 20)
     prh.train(x)
     assert prh.describe().tail == 90
+    assert "dense tail: 90 dimensions to 20" in str(prh.describe())
     assert prh.describe().variance_kept > 0.5
     np.testing.assert_allclose(prh.to_dense() @ prh.to_dense().T, np.eye(20), atol=1e-5)
     for same in (np.ones((1, 120)), np.ones((5, 120))):  # no variance at all
         prh.train(same)
         np.testing.assert_allclose(prh.to_dense() @ prh.to_dense().T, np.eye(20), atol=1e-5)
-
-
-def test_few_bits_of_some_dimensions_are_dense():
-    x = low_rank(1000, 96, 8)
-    prh = PRHTransform(96, 8)
-    prh.train(x)
-    described = prh.describe()
-    assert (described.tail, described.rotations) == (96, 0)
-    assert described.multiplications == described.dense_multiplications == 768
-    assert described.n_bytes < 1.3 * described.dense_bytes
-    assert described.variance_kept == pytest.approx(pca_share(x, 8), rel=1e-3)
-    assert "dense tail: 96 dimensions to 8" in str(described)
-    assert described.variance_spread < 0.2
 
 
 def with_tail(d, d_out, width):
@@ -170,21 +158,9 @@ def test_vectors_that_cannot_be_used():
         prh.reverse_transform(y)
 
 
-def test_parts_learn_what_the_whole_learns():
-    x = low_rank(400, 60, 8)
-    parts, whole = PRHTransform(60, 10), PRHTransform(60, 10)
-    whole.train(x)
-    parts.partial_train(x[:100])
-    parts.partial_train(x[100:])
-    parts.finish_training()
-    np.testing.assert_array_equal(parts.tail, whole.tail)
-    assert isinstance(CovarianceMoments(3).projected(np.eye(3)), CovarianceMoments)
-
-
 def test_an_index_with_a_tail_survives_its_file():
     x = low_rank(500, 96, 8)
-    index = faiss_prh.index_factory(96, "PRH8,BFlat")
-    index.train(x)
+    index = faiss_prh.IndexBinaryPreTransform(with_tail(96, 8, 40), faiss.IndexBinaryFlat(8))
     index.add(x)
     again = faiss_prh.deserialize_index(faiss_prh.serialize_index(index))
     np.testing.assert_array_equal(again.search(x[:9], 5)[1], index.search(x[:9], 5)[1])

@@ -10,7 +10,6 @@ import numpy as np
 from .. import _native
 from .._common.arrays import float32_blocks, largest_deviation, whole_numbers
 from .._common.types import Doubles, Floats, Indices, Vectors
-from .exact import exact_product
 from .pairing import candidates, greedy, matching, mutual_best
 
 Gain = Callable[[Indices, Indices, Doubles], Doubles]
@@ -244,14 +243,6 @@ class CovarianceMoments:
         np.rint(scatter, out=scatter)
         scatter *= units[:, None] * units / 2**_KEPT_BITS
         return rounded
-
-    def projected(self, basis: Doubles) -> CovarianceMoments:
-        """Return the moments of the products with the columns of a basis; their mean is left out."""
-        projected = CovarianceMoments(basis.shape[1])
-        projected.count = self.count
-        scatter = exact_product(basis.T, exact_product(self._scatter, basis))
-        projected._scatter = (scatter + scatter.T) / 2
-        return projected
 
     def variances(self) -> Doubles:
         """Return the variance of each dimension."""

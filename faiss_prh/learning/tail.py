@@ -17,9 +17,8 @@ from .._common.arrays import whole_numbers
 from .._common.types import Doubles, Floats, Indices
 from .exact import exact_gram, exact_product, orthonormal, principal
 from .layers import pca_angle
-from .moments import MAX_COVARIANCE, CovarianceMoments, Moments, SampleMoments
+from .moments import MAX_COVARIANCE, SampleMoments
 from .pairing import matching, mutual_best
-from .parameters import layers_for
 
 Layers = list[tuple[Indices, Indices, Floats]]
 
@@ -41,36 +40,26 @@ class Tailed(NamedTuple):
     layers: Layers
     kept: Indices
     tail: Floats
-    moments: Moments
+    moments: SampleMoments
 
 
 def tail_width(d: int, d_out: int) -> int:
     """
-    Return from how many dimensions a tail starts; all of them, if there need be no rotations, and 0 if no tail.
+    Return from how many dimensions a tail starts, or 0 if there is none.
 
-    There is one if it is as cheap as rotations (up to 2 ⌈log2 d⌉ bits), and, where there are too many dimensions for a
-    covariance matrix, within a budget.
+    There is one where there are too many dimensions for a covariance matrix, within a budget.
 
     Examples
     --------
-    >>> [tail_width(d, d_out) for d, d_out in [(25600, 256), (25600, 1024), (784, 64), (784, 16)]]
-    [4096, 0, 0, 784]
+    >>> [tail_width(d, d_out) for d, d_out in [(25600, 256), (25600, 1024), (784, 64)]]
+    [4096, 0, 0]
     """
-    if d_out >= d:
-        return 0
-    if d_out <= 2 * layers_for(d):
-        return d
     width = min(d, MOST_PRODUCTS // d_out)
     return width if d > MAX_COVARIANCE and width >= LEAST_WIDTH * d_out else 0
 
 
-def learn_tail(moments: Moments, d_out: int, width: int, seed: int) -> Tailed:
+def learn_tail(moments: SampleMoments, d_out: int, width: int, seed: int) -> Tailed:
     """Learn rotations that bring the principal directions into `width` dimensions, and a tail to `d_out` from there."""
-    if isinstance(moments, CovarianceMoments):
-        everything = np.arange(len(moments.mean), dtype=np.int32)
-        basis = principal(moments.matrix(), d_out)
-        return Tailed([], everything, _as_tail(basis), moments.projected(basis))
-    assert isinstance(moments, SampleMoments)
     rng = np.random.default_rng(seed)
     columns = np.sort(rng.permutation(moments.rows.shape[1])[:_SAMPLE])
     kept = np.arange(len(moments.rows), dtype=np.int32)
@@ -83,11 +72,7 @@ def learn_tail(moments: Moments, d_out: int, width: int, seed: int) -> Tailed:
     loadings = _loadings(rows[:, columns], d_out)
     basis = orthonormal(np.pad(loadings, ((0, 0), (0, d_out - loadings.shape[1]))))
     outputs = exact_product(rows.T, basis).astype(np.float32)
-    return Tailed(layers, kept, _as_tail(basis), SampleMoments(outputs))
-
-
-def _as_tail(basis: Doubles) -> Floats:
-    return np.ascontiguousarray(basis.T, dtype=np.float32)
+    return Tailed(layers, kept, np.ascontiguousarray(basis.T, dtype=np.float32), SampleMoments(outputs))
 
 
 def _loadings(rows: Floats, count: int) -> Doubles:

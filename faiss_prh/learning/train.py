@@ -94,7 +94,7 @@ def _empty_sample(d: int, d_out: int, parameters: Parameters) -> DistinctSample:
 
 
 def _learn(moments: Moments, sample: Sample, d: int, d_out: int, parameters: Parameters) -> Model:
-    if width := tail_width(d, d_out):
+    if isinstance(moments, SampleMoments) and (width := tail_width(d, d_out)):
         return _learn_with_tail(moments, sample, d_out, width, parameters)
     # Rotations are learned about the mean in any case: what all vectors have in common ranks none of them.
     centre = moments.mean if parameters.center else np.zeros(d)
@@ -115,7 +115,7 @@ def _learn(moments: Moments, sample: Sample, d: int, d_out: int, parameters: Par
     return Model.learned(rotation, mean, kept, described.variances()[kept], total)
 
 
-def _learn_with_tail(moments: Moments, sample: Sample, d_out: int, width: int, parameters: Parameters) -> Model:
+def _learn_with_tail(moments: SampleMoments, sample: Sample, d_out: int, width: int, parameters: Parameters) -> Model:
     """Learn a tail; then, for its outputs, what is learned at full dimension, and multiply that into the tail."""
     centre = (moments.mean if parameters.center else np.zeros_like(moments.mean)).astype(np.float32)
     total = float(moments.variances().sum())

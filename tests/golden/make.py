@@ -12,6 +12,8 @@ import faiss
 import numpy as np
 
 import faiss_prh
+from faiss_prh import PairwiseRotation
+from faiss_prh.learning.model import Model
 
 FOLDER = Path(__file__).parent
 DESCRIPTIONS = {
@@ -55,7 +57,8 @@ def make_codes() -> None:
     prh.train(formula_vectors(500, 40))
     (FOLDER / "transform-v4.bytes").write_bytes(prh.to_bytes())
     few = faiss_prh.PRHTransform(40, 10)
-    few.train(formula_vectors(500, 40))
+    tail = np.linalg.qr(formula_vectors(25, 10).astype(np.float64))[0].T.astype(np.float32, order="C")
+    few._set(Model(PairwiseRotation.random(40, 3, seed=1), prh.mean, np.arange(0, 25, dtype=np.int32), tail=tail))
     (FOLDER / "transform-v4-tail.bytes").write_bytes(few.to_bytes())
     for path in FOLDER.glob("transform-*.bytes"):
         transform = faiss_prh.PRHTransform.from_bytes(path.read_bytes())
