@@ -22,9 +22,9 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     print(table(header, rows), flush=True)
 
 
-def versus(ratio: float, target: float | None, *, at_most: bool = False) -> str:
+def versus(ratio: float, target: float | None, *, at_most: bool = False, unit: str = "x") -> str:
     """Return a ratio as text, with its target, if any, and whether that was missed."""
-    text = f"{ratio:.2f}x" if ratio < 10 else f"{ratio:.0f}x"
+    text = f"{ratio:.2f}{unit}" if ratio < 10 else f"{ratio:.{0 if unit else 1}f}{unit}"
     if target is None:
         return text
     reached = ratio <= target if at_most else ratio >= target

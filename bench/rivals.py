@@ -116,7 +116,10 @@ def named(d: int, n_lists: int) -> list[str]:
 def with_base(name: str, index: Any, dataset: Dataset) -> Filled:
     """Fill a trained index."""
     empty = stored_bytes(index)
-    index.add(dataset.base)
+    if "IDMap" in name:
+        index.add_with_ids(dataset.base, np.arange(len(dataset.base)))
+    else:
+        index.add(dataset.base)
     return Filled(name, index, (stored_bytes(index) - empty) / len(dataset.base))
 
 

@@ -12,7 +12,7 @@ from bench.datasets import Dataset
 from bench.report import NO_FIGURE, Options, ahead, print_table, versus
 from bench.rivals import SIGNS, Filled, K, Shelf, machine, part_with, with_centroids_of
 from bench.search import datasets_of, large
-from bench.timing import interleaved, one_by_one, paired, threads
+from bench.timing import interleaved, one_by_one, outside_native, paired, threads
 from faiss_prh._native import active_simd_level
 from faiss_prh.cli.evaluation import recall, seconds
 
@@ -20,6 +20,8 @@ K_FACTOR = 30
 NPROBE = 16
 RERANK_TARGET = 0.6
 ALONE_TARGET = 1.0
+PYTHON_PLAIN, PYTHON_RANKED = 10, 15
+"""Of one query alone, the most microseconds in Python."""
 ALONE_QUERIES = 200
 NPROBES = (4, 16, 64)
 RABITQ_SPEEDS = {"avx512": (2, 3.5, 5), "avx2": (1.5, 2.5, 3.5)}
@@ -67,11 +69,12 @@ def shortlists(shelf: Shelf, n_lists: int, quick: bool) -> None:
 
 
 def alone(shelf: Shelf, n_lists: int, quick: bool) -> None:
-    """Print what one query alone takes; beside it, Faiss's own search of the same codes for as long a shortlist."""
-    print(f"One query alone, microseconds, nprobe {NPROBE}; raw: Faiss's search of the codes, encoded before.\n")
+    """Print what one query alone takes, and in Python; and Faiss's own search of the codes for as long a shortlist."""
+    print(f"One query alone, microseconds, nprobe {NPROBE}; raw: Faiss's search of the codes, encoded before;")
+    print("Python's part: what does not pass in native code or in Faiss's.\n")
     lists, compared, rival = f"IVF{n_lists}", f"PRH,BIVF{n_lists},RFlat", f"RR,IVF{n_lists},RaBitQ"
     ours = [f"PRH,{core}{end}" for core in ("BFlat", f"B{lists}", "BHNSW16") for end in ("", ",RAsym", ",RFlat")]
-    ours += [f"PRH,{lists},{SIGNS}{end}" for end in ("", ",RFlat")]
+    ours += [f"PRH,{lists},{SIGNS}{end}" for end in ("", ",RFlat")] + ["IDMap,PRH,BFlat", "PRH,BFlat,Refine(SQ8)"]
     ways: dict[str, Any] = {}
     raw_ways: dict[str, Any] = {}
     for found in shelf.those_of([*ours, rival, f"{rival}fs"]):
@@ -86,12 +89,18 @@ def alone(shelf: Shelf, n_lists: int, quick: bool) -> None:
     queries = shelf.dataset.query[:n]
     with threads(1):
         times = one_by_one(ways, queries, repeats)
+        python = outside_native({name: way for name, way in ways.items() if name in ours}, queries, repeats)
         raw_times = one_by_one(raw_ways, shelf.get("PRH,BFlat").index.encode(queries), repeats)
-    rows = [
-        [name, f"{1e6 * time:.1f}", f"{1e6 * raw_times[name]:.1f}" if name in raw_times else NO_FIGURE]
-        for name, time in times.items()
-    ]
-    print_table(["index", "µs", "raw, µs"], rows)
+    rows = []
+    for name, time in times.items():
+        row = [name, f"{1e6 * time:.1f}", NO_FIGURE, NO_FIGURE]
+        if name in raw_times:
+            row[2] = f"{1e6 * raw_times[name]:.1f}"
+        if name in python:
+            target = PYTHON_PLAIN if name.split(",")[-1].startswith("B") else PYTHON_RANKED
+            row[3] = versus(1e6 * python[name], None if quick else target, at_most=True, unit="")
+        rows.append(row)
+    print_table(["index", "µs", "raw, µs", "Python's part, µs"], rows)
     if rival in times:
         ratio = versus(times[compared] / times[rival], None if quick else ALONE_TARGET, at_most=True)
         print(f"\n{compared} takes {ratio} as long as {rival}.")

@@ -2,14 +2,17 @@
 
 import os
 import statistics
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from unittest import mock
 
 import faiss
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from faiss_prh._native import _library
 from faiss_prh.cli.evaluation import interleaved as interleaved  # so that those who measure find it here
 from faiss_prh.cli.evaluation import seconds, warm_seconds
 
@@ -33,20 +36,74 @@ def thread_counts() -> list[int]:
 
 
 def one_by_one(
-    rivals: dict[str, Callable[[np.ndarray], object]], queries: np.ndarray, repeats: int
+    rivals: dict[str, Callable[[np.ndarray], object]],
+    queries: np.ndarray,
+    repeats: int,
+    measure: Callable[[Callable[[np.ndarray], object], np.ndarray], float] = lambda run, query: seconds(
+        partial(run, query)
+    ),
 ) -> dict[str, float]:
     """
     Return the median seconds that each rival takes for one query alone; they run in turn, each over all queries.
 
-    Each is run for some tenths of a second before it is timed.
+    Each is run for some tenths of a second before it is timed. `measure` may measure something else.
     """
     times: dict[str, list[float]] = {name: [] for name in rivals}
     alone = [queries[i : i + 1] for i in range(len(queries))]
     for _ in range(repeats):
         for name, run in rivals.items():
             warm_seconds(partial(run, alone[0]))
-            times[name] += [seconds(partial(run, query)) for query in alone]
+            times[name] += [measure(run, query) for query in alone]
     return {name: statistics.median(found) for name, found in times.items()}
+
+
+class NativeClock:
+    """While it is entered, the seconds that pass in functions of the native library, and in those of Faiss's."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._patches = ExitStack()
+
+    def __enter__(self) -> "NativeClock":
+        functions = ("prh_search", "prh_rank", "prh_transform_encode", "prh_transform_apply")
+        places = [(_library, name) for name in functions]
+        kinds = (faiss.IndexBinaryFlat, faiss.IndexBinaryIVF, faiss.IndexBinaryHNSW, faiss.IndexBinaryIDMap)
+        places += [(kind, "search_c") for kind in kinds]
+        places += [(faiss.IndexScalarQuantizer, "get_distance_computer")]
+        for owner, name in places:
+            self._patches.enter_context(mock.patch.object(owner, name, self._counted(getattr(owner, name))))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._patches.close()
+
+    def _counted(self, function: Callable[..., object]) -> Callable[..., object]:
+        def counted(*arguments: object) -> object:
+            begun = time.perf_counter()
+            try:
+                return function(*arguments)
+            finally:
+                self.seconds += time.perf_counter() - begun
+
+        return counted
+
+
+def outside_native(
+    searches: dict[str, Callable[[np.ndarray], object]], queries: np.ndarray, repeats: int
+) -> dict[str, float]:
+    """
+    Return the median seconds of one query alone that do not pass in native code or in Faiss's; as `one_by_one`.
+
+    Taking these times apart takes some tenths of a microsecond, which are counted.
+    """
+    with NativeClock() as inside:
+
+        def outside(search: Callable[[np.ndarray], object], query: np.ndarray) -> float:
+            inside.seconds = 0.0
+            whole = seconds(partial(search, query))
+            return whole - inside.seconds
+
+        return one_by_one(searches, queries, repeats, outside)
 
 
 def paired(first: Callable[[], object], second: Callable[[], object], repeats: int) -> tuple[float, float, float]:

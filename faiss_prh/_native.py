@@ -20,6 +20,15 @@ from ._common.types import AnyArray, Codes, Doubles, Floats, Ids, Indices
 TrainCallback = ctypes.CFUNCTYPE(None, c_void_p, c_int64, c_void_p, c_void_p, c_int64)
 
 
+class TransformFields(ctypes.Structure):
+    """The first fields of a transform, as `native/faiss_abi.hpp` declares them: Faiss takes longer to read one."""
+
+    d_in: int
+    d_out: int
+    is_trained: bool
+    _fields_ = (("functions", c_void_p), ("d_in", c_int), ("d_out", c_int), ("is_trained", c_bool))
+
+
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     pointer = c_void_p
     for name, result, arguments in [
@@ -58,7 +67,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def _load() -> ctypes.CDLL:
-    beside = Path(__file__).with_name("libfaiss_prh.so")
+    suffix = {"darwin": ".dylib", "win32": ".dll"}.get(sys.platform, ".so")
+    beside = Path(__file__).with_name("libfaiss_prh" + suffix)
     path = beside
     if not path.exists():
         # Python run in the source folder imports these sources; the library is where it was installed.
@@ -143,7 +153,8 @@ def set_rotation(
 def encode(transform: int, x: Floats, codes: Codes, norms: Floats | None = None) -> int | None:
     """Write the codes of `x`, and the norms of its transform. Return the first row not finite or too large, or None."""
     at_norms = None if norms is None else _at(norms)
-    return _unusable(_library.prh_transform_encode(transform, len(x), _at(x), _at(codes), at_norms))
+    row = _library.prh_transform_encode(transform, len(x), _at(x), _at(codes), at_norms)
+    return None if row == -1 else _unusable(row)
 
 
 def apply(transform: int, x: Floats, y: Floats) -> int | None:
@@ -191,14 +202,6 @@ def rows_rotate(rows: Floats, i: Indices, j: Indices, theta: Floats) -> None:
 def matrix_rotate(matrix: Doubles, i: Indices, j: Indices, theta: Floats) -> None:
     """Rotate the disjoint pairs of rows i and j of a square matrix by theta, and of its columns."""
     _check(_library.prh_matrix_rotate(_at(matrix), len(matrix), len(i), _at(i), _at(j), _at(theta)))
-
-
-def match(gain: Doubles, is_symmetric: bool, rounds: int) -> tuple[Indices, Indices]:
-    """Return disjoint pairs of rows and columns that are each other's best, round by round among those left."""
-    first, second = np.empty((2, min(gain.shape)), dtype=np.int32)
-    count = np.zeros(1, dtype=np.int64)
-    _check(_library.prh_match(_at(gain), *gain.shape, is_symmetric, rounds, _at(first), _at(second), _at(count)))
-    return first[: count[0]], second[: count[0]]
 
 
 def tiles_turn(x: Floats, i: Indices, j: Indices, theta: Floats, y: Floats) -> None:

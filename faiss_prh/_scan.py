@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._common.arrays import unusable
-from ._common.parts import parts
+from ._common.parts import cut
 from ._common.types import Floats, Ids
 from ._native import _at, _check, _library
 
@@ -51,7 +51,7 @@ class Scan(ctypes.Structure):
 
     def keep(self, *things: Any) -> None:
         """Keep alive what fields point to."""
-        self.kept = (*getattr(self, "kept", ()), *things)
+        self.kept = getattr(self, "kept", None), things
 
 
 class Queries(ctypes.Structure):
@@ -79,10 +79,10 @@ _library.prh_free.argtypes = [c_void_p]
 
 def search(scan: Scan, k: int, queries: Batch) -> tuple[Floats, Ids]:
     """Return the k best of each query: distances, and rows or places."""
-    n = len(queries.x)
+    n = len(queries.arrays[0])
     D, I = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
-    for part, some in queries.parts():
-        queries.check(some, _call(_library.prh_search, scan, some, k, _at(D[part]), _at(I[part])), part.start)
+    for x, z, probes, distances, found in cut(*queries.arrays, D, I):
+        queries.run(x, z, probes, _library.prh_search, scan, k, _at(distances), _at(found))
     return D, I
 
 
@@ -90,35 +90,22 @@ def rank(scan: Scan, k: int, rows: Ids, queries: Batch) -> tuple[Floats, Ids]:
     """Return the k best among some rows for each query."""
     n, n_rows = rows.shape
     D, I = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
-    for part, some in queries.parts():
-        message = _call(_library.prh_rank, scan, some, n_rows, _at(rows[part]), k, _at(D[part]), _at(I[part]))
-        queries.check(some, message, part.start)
+    for x, z, probes, among, distances, found in cut(*queries.arrays, rows, D, I):
+        queries.run(x, z, probes, _library.prh_rank, scan, n_rows, _at(among), k, _at(distances), _at(found))
     return D, I
 
 
 def range_search(scan: Scan, radius: float, queries: Batch) -> Iterator[tuple[Ids, Floats, Ids]]:
     """Yield limits, distances and rows of all that is within a radius, for some queries at a time."""
-    for part, some in queries.parts():
-        limits, D, I = np.empty(some.n + 1, np.int64), c_void_p(), c_void_p()
-        message = _call(_library.prh_range_search, scan, some, radius, _at(limits), byref(D), byref(I))
-        queries.check(some, message, part.start)
+    for x, z, probes in cut(*queries.arrays):
+        limits, D, I = np.empty(len(x) + 1, np.int64), c_void_p(), c_void_p()
+        queries.run(x, z, probes, _library.prh_range_search, scan, radius, _at(limits), byref(D), byref(I))
         try:
             found = int(limits[-1])
             yield limits, _copied(D, found, np.float32), _copied(I, found, np.int64)
         finally:
             _library.prh_free(D)
             _library.prh_free(I)
-
-
-def _call(native: Any, *arguments: Any) -> bytes | None:
-    """Return the message of a native function; what a filter in Python raises is raised again."""
-    try:
-        message: bytes | None = native(*arguments)
-    except SystemError as error:  # ctypes finds what the filter raised when the function is back
-        if error.__cause__ is None:
-            raise
-        raise error.__cause__ from None
-    return message
 
 
 class Batch:
@@ -137,23 +124,27 @@ class Batch:
     """
 
     def __init__(self, x: Floats, z: Floats | None = None, probes: Ids | None = None, n_probes: int = 1) -> None:
-        self.x, self.z, self.probes, self.n_probes = x, z, probes, n_probes
+        self.arrays, self.n_probes = (x, z, probes), n_probes
 
-    def parts(self) -> Iterator[tuple[slice, Queries]]:
-        """Return some queries after others, so that Ctrl-C does not wait for the end."""
-        return ((part, self._queries(part)) for part in parts(len(self.x)))
-
-    def _queries(self, part: slice) -> Queries:
-        at_z = 0 if self.z is None else _at(self.z[part])
-        at_probes = 0 if self.probes is None else _at(self.probes[part])
-        return Queries(part.stop - part.start, self.n_probes, _at(self.x[part]), at_z, at_probes, -1)
-
-    def check(self, some: Queries, message: bytes | None, first: int) -> None:
-        """Raise the error that native code reports."""
-        if message is not None and some.unusable >= 0:
-            row = first + some.unusable
-            raise unusable(self.x[row], f"vector {row}")
-        _check(message)
+    def run(self, x: Floats, z: Floats | None, probes: Ids | None, native: Any, scan: Scan, *arguments: Any) -> None:
+        """Call a native function with some of the queries, and raise the error that it reports."""
+        some = Queries()
+        some.n, some.n_probes, some.x, some.unusable = len(x), self.n_probes, _at(x), -1
+        if z is not None:
+            some.z = _at(z)
+        if probes is not None:
+            some.probes = _at(probes)
+        try:
+            message = native(scan, some, *arguments)
+        except SystemError as error:  # ctypes finds what a filter in Python raised when the function is back
+            if error.__cause__ is None:
+                raise
+            raise error.__cause__ from None
+        if message is not None:
+            if some.unusable >= 0:
+                first = (some.x - _at(self.arrays[0])) // x.strides[0]
+                raise unusable(x[some.unusable], f"vector {first + some.unusable}")
+            _check(message)
 
 
 def _copied(memory: c_void_p, n: int, dtype: npt.DTypeLike) -> Any:
@@ -162,22 +153,26 @@ def _copied(memory: c_void_p, n: int, dtype: npt.DTypeLike) -> Any:
     return array
 
 
-def rank_by_vectors(scan: Scan, store: Any, n: int) -> None:
-    """Let n queries be ranked by what an index stores, row by row, of the vectors: from `scan.vectors` on."""
-    scan.vector_size = store.code_size
-    if type(store) in FLOATS:
+def rank_by_vectors(scan: Scan, store: Any, size: int, n: int) -> None:
+    """Let n queries be ranked by what an index stores of each vector, `size` bytes, from `scan.vectors` on."""
+    scan.vector_size, is_floats = size, type(store) in FLOATS
+    d = size // 4 if is_floats else store.d
+    if d != scan.d:
+        raise ValueError(f"transforms of {scan.d} dimensions do not fit stored vectors of {d}")
+    if is_floats:
         return
     n_threads = min(faiss.omp_get_max_threads(), -(-n // QUERIES_OF_A_THREAD))
     computers = [store.get_distance_computer() for _ in range(n_threads)]
-    addresses = (c_void_p * n_threads)(*(int(computer.this) for computer in computers))
+    addresses = (c_void_p * n_threads)(*[int(computer.this) for computer in computers])
     scan.computers = ctypes.addressof(addresses)
     scan.keep(computers, addresses)
 
 
-def rank_by_bytes(scan: Scan, size: int, norms: Floats, products: Floats) -> None:
+def rank_by_bytes(scan: Scan, size: int, tables: Floats) -> None:
     """Let queries be ranked by `size` bytes beside each code, which stand for norms, and products with the offset."""
-    scan.beside_size, scan.norms, scan.products = size, _at(norms), _at(products)
-    scan.keep(norms, products)
+    at = _at(tables)
+    scan.beside_size, scan.norms, scan.products = size, at, at + tables.itemsize * 256
+    scan.keep(tables)
 
 
 def _find_functions_of_lists() -> None:
@@ -220,7 +215,7 @@ def _check_search() -> None:
     store = faiss.IndexScalarQuantizer(2, faiss.ScalarQuantizer.QT_fp16)
     store.add(np.array([[3, 4], [0, 2]], np.float32))
     scan.selector, scan.vectors = None, int(store.codes.data())
-    rank_by_vectors(scan, store, 1)
+    rank_by_vectors(scan, store, store.code_size, 1)
     if search(scan, 2, Batch(x, x))[0].tolist() != [[4, 25]]:
         raise _does_not_fit("DistanceComputer")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Any, Literal, TypeVar
 
 import faiss
@@ -19,13 +20,13 @@ from ._common.types import AnyArray, Codes, Doubles, Floats, Indices, Vectors
 from .learning import model_bytes
 from .learning.model import Description, Model
 from .learning.parameters import Parameters, layers_for
+from .learning.progress import printing, telling
 from .learning.train import Gathered, learn_from_array, sample_of
 from .rotation import PairwiseRotation, checked_dimension
 
 Output = TypeVar("Output", Floats, Codes)
 
 _REVERSED = np.packbits(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1), axis=1, bitorder="little")[:, 0]
-_is_trained = faiss.VectorTransform.is_trained.fget
 _TUNED = 2048
 """Most dimensions for which tuning at full dimension was worth its time."""
 _DENSE_BYTES = 64 << 20
@@ -90,6 +91,8 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         What is subtracted before the rotation.
     kept : ndarray of int32 or None
         Which dimensions of the rotation come out.
+    verbose : bool
+        Whether `train` prints how far it is, if it takes more than a second.
 
     Notes
     -----
@@ -112,6 +115,8 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     """
 
     parameters: Parameters
+    verbose = False
+    _fields: _native.TransformFields
     _model: Model | None
     _gathered: Gathered | None
 
@@ -149,6 +154,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         is_linear = 4 * d * d_out <= self._max_dense_bytes
         # Adopting the proxy's pointer makes this object the transform's owner, in Faiss's own bookkeeping.
         self.this = _native.new_transform(d, d_out, is_linear, _train_callback).this
+        self._fields = _native.TransformFields.from_address(int(self.this))
         _transforms[int(self.this)] = self
 
     @classmethod
@@ -176,9 +182,19 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         return transform
 
     @property
+    def d_in(self) -> int:
+        """Dimension of the vectors."""
+        return self._fields.d_in
+
+    @property
+    def d_out(self) -> int:
+        """Number of outputs, and of bits."""
+        return self._fields.d_out
+
+    @property
     def is_trained(self) -> bool:
         """Whether there is a rotation to apply. Setting it to False forgets what was learned."""
-        return bool(_is_trained(self))
+        return self._fields.is_trained
 
     @is_trained.setter
     def is_trained(self, value: bool) -> None:
@@ -186,7 +202,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
             self._trained()
             return
         with _publishing:
-            faiss.VectorTransform.is_trained.fset(self, False)
+            self._fields.is_trained = False
             self._model = None
 
     @property
@@ -253,7 +269,8 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         True
         """
         vectors = sample_of(x, self.d_in, max_train_bytes, self.parameters.seed)
-        self._set(learn_from_array(vectors, self.d_out, self.parameters))
+        with telling(printing()) if self.verbose else nullcontext():
+            self._set(learn_from_array(vectors, self.d_out, self.parameters))
 
     def partial_train(self, x: npt.ArrayLike) -> None:
         """
@@ -396,26 +413,36 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         array([[255,  15]], dtype=uint8)
         """
         vectors = self._checked(x)
-        shape = len(vectors), bytes_of(self.d_out)
         if bitorder not in ("little", "big"):
             raise ValueError(f'bitorder must be "little" or "big", not {bitorder!r}')
         if out is None:
-            out = np.empty(shape, dtype=np.uint8)
-        elif not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.shape != shape:
+            out = self._new_codes(vectors)
+        else:
+            self._check_out(out, vectors)
+        return self._run(_native.encode if bitorder == "little" else _encode_big, vectors, out)
+
+    def _check_out(self, out: Any, vectors: Vectors) -> None:
+        shape = len(vectors), bytes_of(self.d_out)
+        if not isinstance(out, np.ndarray) or out.dtype != np.uint8 or out.shape != shape:
             found = f"{out.dtype} {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
             raise ValueError(f"out must be an array of uint8 {shape}, not {found}")
-        elif not (out.flags.writeable and out.flags.c_contiguous) or isinstance(out, np.ma.MaskedArray):
+        if not (out.flags.writeable and out.flags.c_contiguous) or isinstance(out, np.ma.MaskedArray):
             raise ValueError("out must be writeable and contiguous, and not masked")
-        elif np.may_share_memory(vectors, out):
+        if np.may_share_memory(vectors, out):
             raise ValueError("out must not share memory with x")
-        return self._run(_native.encode if bitorder == "little" else _encode_big, vectors, out)
+
+    def _new_codes(self, vectors: Vectors) -> Codes:
+        return np.empty((len(vectors), bytes_of(self.d_out)), np.uint8)
+
+    def _encode(self, vectors: Vectors) -> Codes:
+        """Return the codes of vectors that were checked already."""
+        return self._run(_native.encode, vectors, self._new_codes(vectors))
 
     def _encode_with_norms(self, x: npt.ArrayLike) -> tuple[Codes, Floats]:
         """Return the codes of vectors, and the norms of what comes out, in one native pass."""
         vectors = self._checked(x)
-        codes = np.empty((len(vectors), bytes_of(self.d_out)), dtype=np.uint8)
         norms = np.empty(len(vectors), dtype=np.float32)
-        return self._run(_native.encode, vectors, codes, norms), norms
+        return self._run(_native.encode, vectors, self._new_codes(vectors), norms), norms
 
     def to_bytes(self) -> bytes:
         """
@@ -481,7 +508,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
 
     def _known(self) -> Model | None:
         """Return what was learned, if it still counts."""
-        return self._model if _is_trained(self) else None
+        return self._model if self._fields.is_trained else None
 
     def _checked(self, x: npt.ArrayLike, reverse: bool = False) -> Vectors:
         learned = self._trained()
@@ -532,7 +559,8 @@ def _train_callback(address: int, n: int, x: int, failure: int, failure_size: in
         if transform is None:
             raise RuntimeError("cannot train: the Python object of this PRHTransform no longer exists")
         d = transform.d_in
-        values = np.frombuffer((ctypes.c_float * (n * d)).from_address(x), np.float32) if n else np.empty(0, np.float32)
+        memory: Any = (ctypes.c_float * (n * d)).from_address(x) if n else b""
+        values = np.frombuffer(memory, np.float32)
         transform.train(values.reshape(n, d))
         message = ""
     except BaseException as error:  # a KeyboardInterrupt as well: Faiss can only raise a RuntimeError

@@ -475,7 +475,7 @@ def test_a_long_legend_does_not_cover_the_curves(folder, capsys, monkeypatch):
     covered = []
     monkeypatch.setattr(Figure, "savefig", saved)
     monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
-    given = [word for m in range(1, 17) if D % m == 0 for word in ("--factory", f"PCA{D},PRH{D},PQ{m}x4,Refine(SQ8)")]
+    given = [word for m in range(1, 6) for word in ("--factory", f"PCA{D},RR{D},PRH{D}({m},2),BFlat")]
     files = ["--train", "t.npy", "--base", "b.npy", "--query", "q.npy"]
     succeed(capsys, "eval", *given, *files, "--plot", "out.png")
     assert covered == [False]

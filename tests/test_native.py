@@ -65,6 +65,33 @@ for thread in threads: thread.join()
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("build", ["generic", "AVX2", "AVX512"])
+def test_every_build_in_a_wheel_of_faiss_fits(build):
+    """Up to 1.13 or so there are extension modules for several SIMD levels, as in conda's packages."""
+    done = run_python(
+        """
+import ctypes, sys, types, faiss, numpy as np, faiss_prh
+from faiss_prh import _native
+module = faiss.VectorTransform.__module__.rpartition(".")[2]
+others = [name for name in sys.modules if "_swigfaiss" in name and not name.endswith("_" + module)]
+assert not others, others
+index = faiss.IndexPreTransform(faiss_prh.PRHTransform.random(16, seed=1), faiss.IndexFlatL2(16))
+x = np.eye(16, dtype=np.float32)
+index.add(x)
+assert (index.search(x, 1)[1].ravel() == np.arange(16)).all()
+sources = []
+_native._library = types.SimpleNamespace(prh_set_thread_source=sources.append)
+_native._follow_faiss_threads()
+faiss.omp_set_num_threads(3)
+assert ctypes.CFUNCTYPE(ctypes.c_int)(sources[0].value)() == 3
+print(module)
+""",
+        FAISS_OPT_LEVEL=build,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() in ("swigfaiss", f"swigfaiss_{build.lower()}")
+
+
 def test_an_unknown_simd_level_is_an_import_error():
     done = run_python("from faiss_prh import PRHTransform", FAISS_PRH_SIMD="avx9000")
     assert done.returncode != 0
@@ -146,7 +173,9 @@ def test_the_library_does_what_plain_loops_do(tmp_path):
     """The program that .ci/sanitize and .ci/aarch64 run, with the library as it is installed."""
     sources, program = sorted(Path(__file__).with_name("native").glob("*.cpp")), tmp_path / "check"
     compiling = ["g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", f"-I{HEADERS}", *sources]
-    subprocess.run([*compiling, _native._library._name, "-pthread", "-o", program], check=True)
+    library = Path(_native._library._name)
+    linking = [library, f"-Wl,-rpath,{library.parent}", "-pthread", "-o", program]
+    subprocess.run([*compiling, *linking], check=True)
     done = subprocess.run([program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert [line.partition(":")[0] for line in done.stdout.splitlines()] == _native.simd_levels()

@@ -172,6 +172,54 @@ def test_parts_that_do_not_fit_are_refused(description):
         index.search(XQ[:2], 3)
 
 
+@pytest.mark.parametrize("store", ["RFlat", "Refine(SQ8)"])
+@pytest.mark.parametrize("description", ["PRH,BFlat", "PRH,IVF16,Signs"])
+def test_transforms_that_do_not_fit_the_store_are_refused(description, store):
+    index = filled(f"{description},{store}")
+    index.chain[0] = faiss_prh.PRHTransform.random(D // 2, D)
+    with pytest.raises(ValueError, match="do not fit stored vectors of 40"):
+        index.search(XQ[:2, : D // 2], 3)
+
+
+def replace_quantizer(index):
+    """Return the quantizer that was there, to be freed."""
+    old, new = faiss.downcast_IndexBinary(index.index.quantizer), faiss.IndexBinaryFlat(D)
+    new.add(np.random.default_rng(3).integers(0, 256, (16, D // 8), np.uint8))
+    index.index.quantizer = new
+    new.this.disown()
+    old.this.own(True)
+    return old
+
+
+def replace_index(index):
+    """Put other codes in an IDMap, and return what holds those that were there."""
+    new = faiss.IndexBinaryFlat(D)
+    new.add(np.random.default_rng(3).integers(0, 256, (len(XQ), D // 8), np.uint8))
+    index.index.index = new
+    old, index.index.referenced_objects = index.index.referenced_objects, [new]
+    return old
+
+
+@pytest.mark.parametrize(
+    ("description", "replace"), [("PRH,BIVF16,RFlat", replace_quantizer), ("IDMap,PRH,BFlat,RFlat", replace_index)]
+)
+def test_parts_that_were_replaced_are_not_searched(description, replace):
+    searched_before, new = (faiss_prh.index_factory(D, description) for _ in range(2))
+    for index in (searched_before, new):
+        index.train(vectors(np.random.default_rng(2), 700))
+        if description.startswith("IDMap"):
+            index.add_with_ids(XQ, np.arange(len(XQ)))
+        else:
+            index.add(XQ)
+    before = searched_before.search(XQ, 3)[1]
+    replaced = [replace(index) for index in (searched_before, new)]
+    found = searched_before.search(XQ, 3)[1]
+    np.testing.assert_array_equal(found, new.search(XQ, 3)[1])
+    assert not np.array_equal(found, before)
+    replaced.clear()
+    np.testing.assert_array_equal(searched_before.search(XQ, 3)[1], found)
+
+
 def test_a_quantizer_cannot_be_replaced():
     with pytest.raises(AttributeError):
         filled("PRH,IVF16,Signs").quantizer = faiss.IndexFlatL2(3)

@@ -32,9 +32,10 @@ def as_vectors(x: npt.ArrayLike, d: int, name: str) -> Vectors:
 
 def float32_blocks(x: Vectors, block_values: int | None = None) -> Iterable[Floats]:
     """Return the rows of `x` in contiguous blocks of single precision, converted one at a time."""
-    step = max(1, (block_values or BLOCK_VALUES) // x.shape[1])
-    if x.dtype == np.float32 and len(x) <= step:  # a single query must not wait for what follows
-        return (np.ascontiguousarray(x, dtype=np.float32),)
+    most = block_values or BLOCK_VALUES
+    if x.size <= most:  # a single query must not wait for what follows
+        return (as_float32(x),)
+    step = max(1, most // x.shape[1])
     return (as_float32(x[first : first + step]) for first in range(0, len(x), step))
 
 

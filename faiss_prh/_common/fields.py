@@ -41,6 +41,8 @@ _READ: dict[str, Callable[[Any], int]] = {
     "nprobe": lambda ivf: int(ivf.nprobe),
     "max_codes": lambda ivf: int(ivf.max_codes),
     "invlists": lambda ivf: int(ivf.invlists.this),
+    "quantizer": lambda ivf: int(ivf.quantizer.this),
+    "index": lambda id_map: int(id_map.index.this),
     "xb": lambda flat: int(flat.xb.data() or 0),
     "codes": lambda store: int(store.codes.data() or 0),
 }
@@ -48,9 +50,10 @@ _READ: dict[str, Callable[[Any], int]] = {
 
 def field(owner: Any, name: str) -> Field:
     """
-    Return a field of a binary index (ntotal, xb, invlists, nprobe, max_codes) or of a float one (ntotal, codes).
+    Return a field of a binary index or of a float one: one of those in `_READ`.
 
-    Of vectors, the value is the address of the first element. The owner must live as long as the field is read.
+    Of vectors, the value is the address of the first element, and of objects their address. The owner must live as long
+    as the field is read.
 
     Examples
     --------
@@ -75,17 +78,18 @@ def _place_of(name: str, *owners: Any) -> int | None:
 
 
 def _places_of_fields() -> dict[str, int | None]:
-    flat, ivf = [], []
+    flat, ivf, id_map = [], [], []
     for n in (1013, 2027):
         flat.append(faiss.IndexBinaryFlat(8))
         flat[-1].add(np.zeros((n, 1), np.uint8))
         ivf.append(faiss.IndexBinaryIVF(flat[-1], 8, 2))
         ivf[-1].nprobe, ivf[-1].max_codes = n + 5, n + 7
+        id_map.append(faiss.IndexBinaryIDMap(ivf[-1]))
     store = [faiss.IndexFlatL2(1), faiss.IndexScalarQuantizer(1, faiss.ScalarQuantizer.QT_fp16)]
     for index, vectors in zip(store, (1013, 2027), strict=True):
         index.add(np.zeros((vectors, 1), np.float32))
-    places = {name: _place_of(name, *ivf) for name in ("nprobe", "max_codes", "invlists")}
-    places |= {"xb": _place_of("xb", *flat), "codes": _place_of("codes", *store)}
+    places = {name: _place_of(name, *ivf) for name in ("nprobe", "max_codes", "invlists", "quantizer")}
+    places |= {"index": _place_of("index", *id_map), "xb": _place_of("xb", *flat), "codes": _place_of("codes", *store)}
     return {**places, "ntotal": _place_of("ntotal", *flat, *store)}
 
 

@@ -21,7 +21,7 @@ def as_int(value: Any, name: str, least: int, most: int | None = None) -> int:
     Traceback (most recent call last):
     TypeError: k must be an integer, not True
     """
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+    if type(value) is not int and (isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer))):
         raise TypeError(f"{name} must be an integer, not {value!r}")
     if most is None and value < least:
         raise ValueError(f"{name} must be at least {least}, not {value}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import faiss
@@ -17,7 +17,7 @@ _SECONDS = 0.2
 """How long each part should take."""
 
 
-def parts(n: int) -> Iterable[slice]:
+def parts(n: int) -> Iterator[slice]:
     """
     Cut n queries into slices. The time that one slice takes decides the size of the next.
 
@@ -27,12 +27,6 @@ def parts(n: int) -> Iterable[slice]:
     >>> sum(part.stop - part.start for part in parts(1000))
     1000
     """
-    if 0 < n <= _FIRST:  # a single query must not wait for what follows
-        return (slice(0, n),)
-    return _timed_parts(n)
-
-
-def _timed_parts(n: int) -> Iterator[slice]:
     first, count = 0, _FIRST * faiss.omp_get_max_threads()
     while first < n:
         begun = time.monotonic()
@@ -41,19 +35,36 @@ def _timed_parts(n: int) -> Iterator[slice]:
         count = max(1, int(count * min(8, _SECONDS / max(time.monotonic() - begun, 1e-9))))
 
 
+def cut(*arrays: Any) -> Iterable[Sequence[Any]]:
+    """
+    Cut arrays, each with a row for every query, into the same parts. None stays.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from faiss_prh._common.parts import cut
+    >>> x = np.arange(100)
+    >>> sum(len(some) for some, _ in cut(x, None))
+    100
+    """
+    n = len(arrays[0])
+    if 0 < n <= _FIRST:  # a single query must not wait for what follows
+        return (arrays,)
+    return ([None if array is None else array[part] for array in arrays] for part in parts(n))
+
+
 def search(index: Any, queries: AnyArray, k: int, params: Any = None) -> tuple[Any, Any]:
     """Return the distances and ids that an index of Faiss's finds, searching part after part."""
-    D = np.empty((len(queries), k), np.int32 if queries.dtype == np.uint8 else np.float32)
-    I = np.empty((len(queries), k), np.int64)
-    for part in parts(len(queries)):
-        x, *found = (faiss.swig_ptr(array[part]) for array in (queries, D, I))
-        index.search_c(part.stop - part.start, x, k, *found, params)
+    n, swig_ptr = len(queries), faiss.swig_ptr
+    D, I = np.empty((n, k), np.int32 if queries.dtype == np.uint8 else np.float32), np.empty((n, k), np.int64)
+    for x, distances, ids in cut(queries, D, I):
+        index.search_c(len(x), swig_ptr(x), k, swig_ptr(distances), swig_ptr(ids), params)
     return D, I
 
 
 def range_search(call: Callable[[Any], Any], queries: AnyArray) -> tuple[Any, Any, Any]:
     """Return the limits, distances and ids that a range search finds, searching part after part."""
-    found = [call(queries[part]) for part in parts(len(queries))] or [call(queries)]
+    found = [call(part) for (part,) in cut(queries)] or [call(queries)]
     if len(found) == 1:
         return found[0][0], found[0][1], found[0][2]
     counts = np.concatenate([np.diff(limits) for limits, _, _ in found])

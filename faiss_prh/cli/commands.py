@@ -24,7 +24,7 @@ from .errors import UsageError
 from .extras import optional_module
 from .files import check_output, holds_transform, open_index, open_trained_index, open_transform, written
 from .interrupts import ending_at_once
-from .progress import batches
+from .progress import batches, training
 from .vector_files import Array, VectorFileError, check_usable, memory_bytes, read_vectors
 
 
@@ -232,7 +232,7 @@ def _train(trained: Any, source: str, vectors: Array) -> float:
     """Train an index or a transform, and return the seconds that it took."""
     x = as_float32(vectors) if isinstance(trained, faiss.Index) else vectors
     try:
-        with ending_at_once():
+        with ending_at_once(), training():
             return evaluation.seconds(lambda: trained.train(x))
     except (ValueError, RuntimeError) as error:
         raise ValueError(f"{source}: {error}") from error

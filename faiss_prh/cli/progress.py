@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from .._common.arrays import as_float32
 from .._common.types import Floats
+from ..learning.progress import telling
 from .extras import optional_module
 from .vector_files import Array, check_usable
 
@@ -34,6 +35,23 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], object]]:
         return
     with tqdm.tqdm(total=total, desc=title, unit=" vectors", unit_scale=True, disable=None, leave=False) as bar:
         yield bar.update
+
+
+@contextmanager
+def training() -> Iterator[None]:
+    """Show how far the training in this context is, where `progress` shows something."""
+    tqdm = optional_module("tqdm")
+    if tqdm is None:
+        yield
+        return
+    with tqdm.tqdm(total=1.0, bar_format="{desc}: {percentage:3.0f}%|{bar}|", disable=None, leave=False) as bar:
+
+        def listener(doing: str, share: float) -> None:
+            bar.set_description(doing, refresh=False)
+            bar.update(share - bar.n)
+
+        with telling(listener):
+            yield
 
 
 def batches(files: Sequence[tuple[str, Array]], title: str) -> Iterator[Floats]:

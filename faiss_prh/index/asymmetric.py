@@ -56,11 +56,11 @@ class Scales(NamedTuple):
         return _as_bytes(places)
 
     @functools.cache  # noqa: B019 - of a value
-    def tables(self) -> tuple[Floats, Floats]:
-        """Return the norms and the products that the 256 bytes stand for."""
+    def tables(self) -> Floats:
+        """Return the norms, and below them the products, that the 256 bytes stand for."""
         steps = np.arange(256)
         norms = np.exp(math.log(self.low) + self.step * steps)
-        return norms.astype(np.float32), (self.least + self.width * steps).astype(np.float32)
+        return np.array([norms, self.least + self.width * steps], np.float32)
 
     def products_to_bytes(self, products: Floats) -> Codes:
         """Return products with the offset as bytes."""
@@ -125,7 +125,7 @@ class IndexBinaryAsymmetric(ReRanked):
     @property
     def metric_type(self) -> int:
         """What distances mean: METRIC_L2 or METRIC_INNER_PRODUCT."""
-        is_product = self._beside.code_size == bytes_beside(faiss.METRIC_INNER_PRODUCT)
+        is_product = self._size_beside == bytes_beside(faiss.METRIC_INNER_PRODUCT)
         return int(faiss.METRIC_INNER_PRODUCT if is_product else faiss.METRIC_L2)
 
     @property
@@ -153,10 +153,10 @@ class IndexBinaryAsymmetric(ReRanked):
     def sa_decode(self, codes: npt.ArrayLike) -> Floats:
         """Return the vectors that bytes from `sa_encode` stand for."""
         scale, codes = self._trained_scale(), self._checked_codes(codes)
-        lengths = scale.reach * np.take(scale.tables()[0], codes[:, self.index.code_size])
+        lengths = np.float32(scale.reach) * np.take(scale.tables()[0], codes[:, self.index.code_size])
         return self._from_signs(np.ascontiguousarray(codes[:, : self.index.code_size]), lengths[:, None])
 
-    def _decoded(self, rows: Ids, codes: Codes) -> Floats:
+    def _decoded(self, rows: Ids, codes: Any) -> Floats:
         return self.sa_decode(np.hstack([codes, self._bytes_beside[rows]]))
 
     def _encoded(self, vectors: Vectors) -> tuple[Codes, Codes]:
@@ -201,7 +201,7 @@ class IndexBinaryAsymmetric(ReRanked):
         n_rows, beside = self._beside_fields()
         scan.n_rows, scan.beside, scan.reach = n_rows.value, beside.value, scale.reach
         self._set_metric(scan)
-        _scan.rank_by_bytes(scan, self._beside.code_size, *scale.tables())
+        _scan.rank_by_bytes(scan, self._size_beside, scale.tables())
 
     def _offset(self) -> Floats:
         """Return what the transforms make of zero; for distances, which centring does not change, zeros."""

@@ -22,12 +22,12 @@ MISSING = np.iinfo(np.int32).max
 
 def search(index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Ids]:
     """Search any binary index, with a filter on IVF as well."""
-    rows_index, id_map = without_id_map(index)
     if params is None:
         D, I = parts.search(index, codes, k)
-        if isinstance(rows_index, faiss.IndexBinaryHNSW):
+        if len(I) != 1 or I.item(-1) == -1:  # what is missing comes last; a single query must not wait
             D[I == -1] = MISSING  # Faiss's HNSW puts the least integer there, the others the greatest
         return D, I
+    rows_index, id_map = without_id_map(index)
     # By rows and with a copy of the parameters: Faiss's IDMap would change those that other threads are using.
     D, rows = _search_with(rows_index, codes, k, of_rows(checked(rows_index, params), id_map))
     D[rows == -1] = MISSING
@@ -65,11 +65,9 @@ def range_search(index: Any, codes: Codes, radius: int, params: Any) -> Range:
     return limits, D, ids_of_rows(id_map, I)
 
 
-def search_rows(index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Ids]:
-    """Search the rows of any binary index. A filter is still one of ids."""
-    rows_index, id_map = without_id_map(index)
-    D, rows = search(rows_index, codes, k, of_rows(checked(rows_index, params), id_map))
-    return D, _known(rows, rows_index)
+def search_rows(rows_index: Any, codes: Codes, k: int, params: Any) -> Ids:
+    """Return the rows that a search finds, of which some may not exist."""
+    return (parts.search(rows_index, codes, k) if params is None else search(rows_index, codes, k, params))[1]
 
 
 def search_rows_and_codes(index: Any, codes: Codes, k: int, params: Any) -> tuple[Distances, Ids, Codes]:
@@ -216,9 +214,9 @@ def _search_lists(
     """Search an IVF's lists for ids, or for pairs of the number of a list and that of an entry, as Faiss packs them."""
     D, I = np.empty((len(codes), k), np.int32), np.empty((len(codes), k), np.int64)
     list_params = params if isinstance(params, faiss.SearchParametersIVF) and not is_filtered(params) else None
-    for part in parts.parts(len(codes)):
-        x, *pointers = (faiss.swig_ptr(array[part]) for array in (codes, lists, coarse, D, I))
-        ivf.search_preassigned_c(part.stop - part.start, x, k, *pointers, store_pairs, list_params)
+    for some, *rest in parts.cut(codes, lists, coarse, D, I):
+        pointers = map(faiss.swig_ptr, rest)
+        ivf.search_preassigned_c(len(some), faiss.swig_ptr(some), k, *pointers, store_pairs, list_params)
     return D, I
 
 

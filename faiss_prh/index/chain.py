@@ -105,10 +105,10 @@ def product_codes(z: Floats, offset: Floats) -> Codes:
 
 
 def encode(chain: Sequence[Any], vectors: Vectors) -> Codes:
-    """Return the signs of what the transforms make of vectors."""
+    """Return the signs of what the transforms make of vectors, which have as many values as the first one takes."""
     last = chain[-1]
     if len(chain) == 1 and isinstance(last, PRHTransform):
-        return last.encode(vectors)
+        return last._encode(vectors)
     codes = np.empty((len(vectors), bytes_of(last.d_out)), dtype=np.uint8)
     for part, block in before_last(chain, vectors):
         codes[part] = last.encode(block) if isinstance(last, PRHTransform) else packed_signs(last.apply(block))

@@ -82,7 +82,7 @@ class Codec:
         """Return the vectors that are kept under ids."""
         self._check_transforms_trained()
         rows = binary_ops.rows_of_ids(self._keyed, as_ids(keys, None))
-        return self._decoded(rows, self._codes_of(rows) if self._vectors_from_codes else np.empty((len(rows), 0), "u1"))
+        return self._decoded(rows, self._codes_of(rows) if self._vectors_from_codes else None)
 
     def reconstruct_code(self, key: int) -> Codes:
         """Return the code stored under an id."""
@@ -93,7 +93,7 @@ class Codec:
         """Return the codes of `ni` consecutive ids from `n0` on; -1 means all up to `ntotal`."""
         return self._codes_of(binary_ops.rows_of_ids(self._keyed, self._consecutive(n0, ni)))
 
-    def _decoded(self, rows: Ids, codes: Codes) -> Floats:
+    def _decoded(self, rows: Ids, codes: Any) -> Floats:
         """Return the vectors kept in rows, whose codes are given if `_vectors_from_codes`."""
         return self._from_signs(codes)
 
@@ -114,7 +114,7 @@ class Codec:
 
     def _checked(self, x: npt.ArrayLike) -> Vectors:
         self._check_transforms_trained()
-        return as_vectors(x, self.d, "vectors")
+        return as_vectors(x, self.chain[0].d_in, "vectors")
 
     def _check_transforms_trained(self) -> None:
         for transform in self.chain:

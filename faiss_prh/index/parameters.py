@@ -69,6 +69,8 @@ def of_binary_index(params: Any) -> Any:
     >>> of_binary_index(faiss.SearchParametersPreTransform(index_params=inner)) is inner
     True
     """
+    if params is None:  # a single query must not wait for what follows
+        return None
     while isinstance(params, faiss.SearchParametersPreTransform):
         _check_no_filter(params, "index_params")
         params = inner_params(params, "index_params")

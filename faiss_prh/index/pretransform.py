@@ -176,7 +176,7 @@ class IndexBinaryPreTransform(Codec):
             Ids; -1 where there are fewer than k results.
         """
         params = parameters.of_binary_index(params)
-        return binary_search.search(self._keyed, self._query_codes(x), as_int(k, "k", 1), params)
+        return binary_search.search(self._keyed, self._query_codes(self._checked(x)), as_int(k, "k", 1), params)
 
     def range_search(
         self, x: npt.ArrayLike, radius: float, *, params: Any = None
@@ -187,7 +187,7 @@ class IndexBinaryPreTransform(Codec):
         Returns (limits, distances, ids) as Faiss's indexes do.
         """
         params = parameters.of_binary_index(params)
-        codes = self._query_codes(x)
+        codes = self._query_codes(self._checked(x))
         return binary_search.range_search(self._keyed, codes, as_radius(radius, self.index.d), params)
 
     def assign(self, x: npt.ArrayLike, k: int) -> Ids:
@@ -208,7 +208,7 @@ class IndexBinaryPreTransform(Codec):
         D, rows, codes = self._search_rows(x, k, params, self._vectors_from_codes)
         found = rows >= 0
         vectors = np.full((*rows.shape, self.d), np.nan, dtype=np.float32)
-        vectors[found] = self._decoded(rows[found], codes[found])
+        vectors[found] = self._decoded(rows[found], codes[found] if self._vectors_from_codes else None)
         return D, self._ids_of(rows), vectors
 
     def search_and_return_codes(self, x: npt.ArrayLike, k: int, *, params: Any = None) -> tuple[Any, Ids, Codes]:
@@ -216,25 +216,26 @@ class IndexBinaryPreTransform(Codec):
         D, rows, codes = self._search_rows(x, k, params, True)
         return D, self._ids_of(rows), codes
 
-    def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Any, Ids, Codes]:
+    def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Any, Ids, Any]:
         """Return distances, rows and, if wanted, codes of the results."""
-        params = parameters.of_binary_index(params)
-        return binary_search.search_rows_and_codes(self._keyed, self._query_codes(x), as_int(k, "k", 1), params)
+        params, codes = parameters.of_binary_index(params), self._query_codes(self._checked(x))
+        return binary_search.search_rows_and_codes(self._keyed, codes, as_int(k, "k", 1), params)
 
     def _scanned_index(self) -> scanning.Scanned:
         """Return the binary index as native code is told of it."""
-        if self._scanned is None or self._scanned.keyed is not self._keyed:
-            self._scanned = scanning.Scanned(self._keyed)
-        return self._scanned
+        scanned, keyed = self._scanned, self._keyed
+        if scanned is None or not scanned.is_of(keyed):
+            scanned = self._scanned = scanning.Scanned(keyed)
+        return scanned
 
-    def _query_codes(self, x: npt.ArrayLike) -> Codes:
+    def _query_codes(self, vectors: Vectors) -> Codes:
         """Return the codes that are searched for."""
         if self.metric_type == faiss.METRIC_INNER_PRODUCT and chain.is_affine(self.chain):
-            return chain.product_codes(chain.apply(self.chain, self._checked(x)), chain.offset(self.chain))
-        return self.encode(x)
+            return chain.product_codes(chain.apply(self.chain, vectors), chain.offset(self.chain))
+        return chain.encode(self.chain, vectors)
 
     def _ids_of(self, rows: Ids) -> Ids:
-        return binary_ops.ids_of_rows(binary_ops.without_id_map(self._keyed)[1], rows)
+        return binary_ops.ids_of_rows(self._scanned_index().id_map, rows)
 
     def reset(self) -> None:
         """Remove all vectors; what was trained stays."""

@@ -67,7 +67,7 @@ class IndexBinaryRefine(ReRanked):
     @property
     def metric_type(self) -> int:
         """What distances mean: the metric of the store."""
-        return int(self.refine_index.metric_type)
+        return int(self._beside.metric_type)
 
     @property
     def is_trained(self) -> bool:
@@ -100,7 +100,7 @@ class IndexBinaryRefine(ReRanked):
         vectors: Floats = self.refine_index.sa_decode(stored)
         return vectors
 
-    def _decoded(self, rows: Ids, codes: Codes) -> Floats:
+    def _decoded(self, rows: Ids, codes: Any) -> Floats:
         vectors: Floats = self.refine_index.reconstruct_batch(rows)
         return vectors
 
@@ -124,7 +124,7 @@ class IndexBinaryRefine(ReRanked):
         n_rows, vectors = self._beside_fields()
         scan.n_rows, scan.vectors = n_rows.value, vectors.value
         self._set_metric(scan)
-        _scan.rank_by_vectors(scan, self.refine_index, n)
+        _scan.rank_by_vectors(scan, self._beside, self._size_beside, n)
 
 
 def _decode_alike(store: Any, other: Any) -> bool:

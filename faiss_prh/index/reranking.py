@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import faiss
@@ -225,10 +226,12 @@ class ReRanked(IndexBinaryPreTransform):
 
     def _unwrapped(self, params: Any) -> tuple[float, Any]:
         """Return the k_factor and the binary index's own parameters."""
+        if params is None:
+            return self._k_factor, None
         k_factor, inside = parameters.of_reranking(params)
         return self.k_factor if k_factor is None else _as_factor(k_factor), inside
 
-    def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
+    def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Any]:
         k, (k_factor, params) = as_int(k, "k", 1), self._unwrapped(params)
         vectors, scanned = as_float32(self._checked(x)), self._scanned_index()
         params = parameters.checked(scanned.rows_index, params)
@@ -238,18 +241,23 @@ class ReRanked(IndexBinaryPreTransform):
             return nothing_found(len(vectors), k, self.metric_type, self.index.code_size)
         scan = scanned.scan(params)
         n_probes, quantizer_params = scanned.set_lists(scan, params)
+        z = scanning.let_transform(scan, self.chain, vectors)
+        queries = _scan.Batch(vectors, z, None, n_probes)
         self._let_rank(scan, len(vectors))
-        queries = _scan.Batch(vectors, scanning.let_transform(scan, self.chain, vectors), n_probes=n_probes)
-        if not scanned.is_known:
-            _, rows = binary_search.search_rows(self._keyed, self._query_codes(vectors), n_short, params)
+        if scanned.is_known:
+            if scanned.is_lists and not scan.coarse:
+                codes, quantizer = self._query_codes(vectors), scanned.rows_index.quantizer
+                probes = binary_search.search(quantizer, codes, n_probes, quantizer_params)[1]
+                queries = _scan.Batch(vectors, z, probes, n_probes)
+            scan.shortlist, scan.wants_places = n_short, with_codes
+            D, found = _scan.search(scan, k, queries)
+        else:
+            of_rows = parameters.of_rows(params, scanned.id_map)
+            rows = binary_search.search_rows(scanned.rows_index, self._query_codes(vectors), n_short, of_rows)
+            # A hash after a reset (Faiss 1.8) or a forged file finds rows that do not exist.
+            scan.n_rows = min(scan.n_rows, scanned.ntotal.value)
             D, found = _scan.rank(scan, k, rows, queries)
-            return D, *scanned.rows_and_codes(found, with_codes)
-        if scanned.is_lists and not scan.coarse:
-            codes, quantizer = self._query_codes(vectors), scanned.rows_index.quantizer
-            queries.probes = binary_search.search(quantizer, codes, n_probes, quantizer_params)[1]
-        scan.shortlist, scan.wants_places = n_short, with_codes
-        D, found = _scan.search(scan, k, queries)
-        return D, *scanned.rows_and_codes(found, with_codes)
+        return D, *(scanned.rows_and_codes(found) if with_codes else (found, None))
 
     def _n_short(self, scanned: scanning.Scanned, k: int, k_factor: float) -> int:
         """Return the length of the shortlist, if there is what it is ranked by."""
@@ -264,6 +272,11 @@ class ReRanked(IndexBinaryPreTransform):
             name = "xb" if isinstance(self._beside, faiss.IndexBinary) else "codes"
             self._fields_beside = self._beside, (field(self._beside, "ntotal"), field(self._beside, name))
         return self._fields_beside[1]
+
+    @functools.cached_property
+    def _size_beside(self) -> int:
+        """How many bytes are beside each code."""
+        return int(self._beside.code_size)
 
     def _let_rank(self, scan: _scan.Scan, n: int) -> None:
         """Let n queries be ranked by what is beside the codes."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import faiss
-import numpy as np
 
 from .._common.fields import field
 from .._common.numbers import bytes_of
@@ -37,6 +36,7 @@ class Scanned:
     def __init__(self, keyed: Any) -> None:
         self.keyed = keyed
         self.rows_index, self.id_map = without_id_map(keyed)
+        self._parts = [] if self.id_map is None else [(field(self.id_map, "index"), int(self.rows_index.this))]
         self.is_lists = isinstance(self.rows_index, faiss.IndexBinaryIVF)
         self.is_known = self.is_lists or isinstance(self.rows_index, faiss.IndexBinaryFlat)
         self.ntotal = field(self.rows_index, "ntotal")
@@ -50,22 +50,28 @@ class Scanned:
                 field(self.rows_index, name) for name in ("invlists", "nprobe", "max_codes")
             )
             quantizer = faiss.downcast_IndexBinary(self.rows_index.quantizer)
+            self._parts.append((field(self.rows_index, "quantizer"), int(quantizer.this)))
             self._has_codes_of_lists = type(quantizer) is faiss.IndexBinaryFlat
             if self._has_codes_of_lists:
-                self._quantizer, self._coarse, self._n_coarse = (
-                    quantizer,
-                    field(quantizer, "xb"),
-                    field(quantizer, "ntotal"),
-                )
+                self._coarse, self._n_coarse = field(quantizer, "xb"), field(quantizer, "ntotal")
+
+    def is_of(self, keyed: Any) -> bool:
+        """Whether this is still what an index consists of: Faiss lets its parts be replaced."""
+        if keyed is not self.keyed:
+            return False
+        for part, address in self._parts:  # noqa: SIM110 - a single query would wait for a generator
+            if part.value != address:
+                return False
+        return True
 
     def scan(self, params: Any) -> Scan:
         """Return what to scan, with the filter of parameters."""
+        scan = Scan()
         if self.is_lists:
-            scan = Scan(lists=self._lists.value, n_lists=self.nlist, code_size=self._code_size)
+            scan.lists, scan.n_lists, scan.code_size = self._lists.value, self.nlist, self._code_size
         elif self._flat is not None:
-            scan = Scan(codes=self._codes.value, n_codes=self._n_codes.value, n_lists=1, code_size=self._code_size)
-        else:
-            scan = Scan()
+            scan.codes, scan.n_codes = self._codes.value, self._n_codes.value
+            scan.n_lists, scan.code_size = 1, self._code_size
         if is_filtered(params):
             scan.selector = int(params.sel.this)
             scan.keep(params)
@@ -91,10 +97,8 @@ class Scanned:
             scan.coarse = self._coarse.value
         return min(nprobe, self.nlist), quantizer_params
 
-    def rows_and_codes(self, places: Ids, with_codes: bool) -> tuple[Ids, Codes]:
-        """Return the rows at places, which they are already if no codes are wanted, and the codes."""
-        if not with_codes:
-            return places, np.empty((*places.shape, 0), np.uint8)
+    def rows_and_codes(self, places: Ids) -> tuple[Ids, Codes]:
+        """Return the rows at places, and the codes."""
         if self.is_lists:
             return binary_search.from_lists(self.rows_index, places)
         if self._flat is None:
@@ -104,22 +108,22 @@ class Scanned:
 
 def let_transform(scan: Scan, transforms: Sequence[Any], vectors: Floats) -> Floats | None:
     """Let native code transform queries by itself, or return what the transforms make of them."""
-    if len(transforms) == 1 and isinstance(transforms[0], PRHTransform):
-        _set_sizes(scan, transforms)
-        scan.transform = int(transforms[0].this)
-        return None
-    return transformed(scan, transforms, vectors)
+    first = transforms[0]
+    if len(transforms) != 1 or not isinstance(first, PRHTransform):
+        return transformed(scan, transforms, vectors)
+    _set_sizes(scan, first.d_in, first.d_out)
+    scan.transform = int(first.this)
+    return None
 
 
 def transformed(scan: Scan, transforms: Sequence[Any], vectors: Floats) -> Floats:
     """Return what the transforms make of queries."""
-    _set_sizes(scan, transforms)
+    _set_sizes(scan, transforms[0].d_in, transforms[-1].d_out)
     return chain.apply(transforms, vectors)
 
 
-def _set_sizes(scan: Scan, transforms: Sequence[Any]) -> None:
+def _set_sizes(scan: Scan, d: int, bits: int) -> None:
     """Set how long queries and their codes are, unless the transforms were replaced by others that do not fit."""
-    scan.d, scan.bits = transforms[0].d_in, transforms[-1].d_out
-    expected = bytes_of(scan.bits) + bool(scan.centroids)
-    if scan.code_size and scan.code_size != expected:
-        raise ValueError(f"transforms to {scan.bits} dimensions do not fit codes of {scan.code_size} bytes")
+    scan.d, scan.bits, code_size = d, bits, scan.code_size
+    if code_size and code_size != bytes_of(bits) + (scan.centroids is not None):
+        raise ValueError(f"transforms to {bits} dimensions do not fit codes of {code_size} bytes")

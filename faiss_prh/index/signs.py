@@ -75,7 +75,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
     """
 
     _scale: ResidualScale | None = None
-    _quantizer_fields: tuple[Any, tuple[Field, Field]] | None = None
+    _quantizer_fields: tuple[Field, Field] | None = None
 
     def __init__(self, transforms: Any, quantizer: Any, nlist: int, metric: int = faiss.METRIC_L2) -> None:
         self.chain = chain.checked_chain(transforms)
@@ -182,7 +182,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
             raise ValueError(f"a code of list {lists.max()}; there are {self.nlist}")
         return chain.reverse(self.chain, self._centroids()[lists] + scale.decode(codes, self.chain[-1].d_out))
 
-    def _decoded(self, rows: Ids, codes: Codes) -> Floats:
+    def _decoded(self, rows: Ids, codes: Any) -> Floats:
         return self.sa_decode(codes)
 
     def _codes_of(self, rows: Ids) -> Codes:
@@ -229,24 +229,24 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         D, rows, _ = self._search_rows(x, k, params, False)
         return D, self._ids_of(rows)
 
-    def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
-        k = as_int(k, "k", 1)
-        return self._estimated(as_float32(self._checked(x)), k, parameters.of_binary_index(params), with_codes)
+    def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Any]:
+        k, params = as_int(k, "k", 1), parameters.of_binary_index(params)
+        return self._estimated(self._scanned_index(), as_float32(self._checked(x)), k, params, with_codes)
 
     def _estimated(
-        self, vectors: Floats, k: int, params: Any, with_codes: bool, n_short: int = 0
-    ) -> tuple[Floats, Ids, Codes]:
+        self, scanned: scanning.Scanned, vectors: Floats, k: int, params: Any, with_codes: bool, n_short: int = 0
+    ) -> tuple[Floats, Ids, Any]:
         """Return distances, rows and, if wanted, codes of the k best."""
-        scan, queries = self._what_to_scan(vectors, params)
-        if not (len(vectors) and self._scanned_index().ntotal.value):
+        scan, queries = self._what_to_scan(scanned, vectors, params)
+        if not (len(vectors) and scanned.ntotal.value):
             chain.apply(self.chain, vectors)  # or an error, as if there were any
             return nothing_found(len(vectors), k, self.metric_type, self._kept_bytes)
         scan.wants_places, scan.shortlist = with_codes, n_short
         self._let_rank(scan, len(vectors))
         D, found = _scan.search(scan, k, queries)
         if not with_codes:
-            return D, found, np.empty((*found.shape, 0), np.uint8)
-        rows, codes = binary_search.from_lists(binary_ops.without_id_map(self._keyed)[0], found)
+            return D, found, None
+        rows, codes = scanned.rows_and_codes(found)
         return D, rows, with_lists(np.maximum(found, 0) >> 32, codes, self.nlist)
 
     def _let_rank(self, scan: _scan.Scan, n: int) -> None:
@@ -263,46 +263,41 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         """
         radius = as_float(radius, "radius", -np.inf)
         vectors = as_float32(self._checked(x))
-        scan, queries = self._what_to_scan(vectors, parameters.of_binary_index(params))
+        scan, queries = self._what_to_scan(self._scanned_index(), vectors, parameters.of_binary_index(params))
         found = list(_scan.range_search(scan, radius, queries))
         counts = np.concatenate([np.empty(0, np.int64), *(np.diff(limits) for limits, _, _ in found)])
         D = np.concatenate([np.empty(0, np.float32), *(distances for _, distances, _ in found)])
         rows = np.concatenate([np.empty(0, np.int64), *(rows for _, _, rows in found)])
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64), D, self._ids_of(rows)
 
-    def _what_to_scan(self, vectors: Floats, params: Any) -> tuple[_scan.Scan, _scan.Batch]:
+    def _what_to_scan(self, scanned: scanning.Scanned, vectors: Floats, params: Any) -> tuple[_scan.Scan, _scan.Batch]:
         """Return what to scan, and the queries."""
-        scanned = self._scanned_index()
         params = parameters.checked(scanned.rows_index, params, follows_margin=True)
-        margin = getattr(params, "margin", None)
+        margin, quantizer = getattr(params, "margin", None), self._quantizer
         scan = scanned.scan(params)
         nprobe, quantizer_params = scanned.set_lists(scan, params)
-        if isinstance(self.quantizer, (faiss.IndexFlat, faiss.IndexHNSWFlat)):
-            parameters.checked(self.quantizer, quantizer_params)
+        if quantizer_params is not None and isinstance(quantizer, (faiss.IndexFlat, faiss.IndexHNSWFlat)):
+            parameters.checked(quantizer, quantizer_params)
         scan.low, scan.step, scan.reach = self._trained_scale()
         scan.margin = self._margin if margin is None else as_margin(margin)
-        scan.is_isometric = chain.is_isometric(self.chain)
         scan.centroids = self._centroids_at(scan)
-        if self.metric_type == faiss.METRIC_INNER_PRODUCT:
+        if quantizer.metric_type == faiss.METRIC_INNER_PRODUCT:
             scan.is_product = True
             scan.set_offset(chain.offset(self.chain))
-            # What is dropped may make a product larger.
-            scan.is_isometric &= min(transform.d_out for transform in self.chain) >= self.d
-        if type(self.quantizer) in _scan.FLOATS and quantizer_params is None:  # as native code looks for lists
-            return scan, _scan.Batch(vectors, scanning.let_transform(scan, self.chain, vectors), n_probes=nprobe)
+        if type(quantizer) in _scan.FLOATS and quantizer_params is None:  # as native code looks for lists
+            return scan, _scan.Batch(vectors, scanning.let_transform(scan, self.chain, vectors), None, nprobe)
         z = scanning.transformed(scan, self.chain, vectors)
         y = z - chain.offset(self.chain) if scan.is_product else z  # ⟨Aq, Ax + b⟩ is that of q and x, and ⟨Aq, b⟩
-        _, probes = parts.search(self.quantizer, y, nprobe, quantizer_params)
+        _, probes = parts.search(quantizer, y, nprobe, quantizer_params)
         return scan, _scan.Batch(vectors, z, probes, nprobe)
 
     def _centroids_at(self, scan: _scan.Scan) -> int:
         """Return where the centroids are, for as long as the scan lives."""
-        if type(self.quantizer) in _scan.FLOATS:
-            if self._quantizer_fields is None or self._quantizer_fields[0] is not self.quantizer:
-                fields = field(self.quantizer, "ntotal"), field(self.quantizer, "codes")
-                self._quantizer_fields = self.quantizer, fields
-            ntotal, codes = self._quantizer_fields[1]
-            if ntotal.value == self.index.nlist:
+        if type(self._quantizer) in _scan.FLOATS:
+            if self._quantizer_fields is None:
+                self._quantizer_fields = field(self._quantizer, "ntotal"), field(self._quantizer, "codes")
+            ntotal, codes = self._quantizer_fields
+            if ntotal.value == scan.n_lists:
                 return codes.value
         centroids = self._centroids()
         scan.keep(centroids)

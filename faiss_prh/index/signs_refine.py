@@ -8,9 +8,11 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
+from .. import _scan
 from .._common.arrays import as_float32
 from .._common.numbers import as_int
-from .._common.types import Codes, Floats, Ids
+from .._common.types import Floats, Ids
+from . import chain
 from .composites import with_ids
 from .refine import IndexBinaryRefine
 from .reranking import K_FACTOR
@@ -67,10 +69,17 @@ class IndexIVFSignsRefine(IndexBinaryRefine, IndexIVFSigns):
         self._go_on(keyed, refine_index, k_factor)
         return self
 
-    def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Codes]:
+    def _search_rows(self, x: npt.ArrayLike, k: int, params: Any, with_codes: bool) -> tuple[Floats, Ids, Any]:
         k, (k_factor, params) = as_int(k, "k", 1), self._unwrapped(params)
-        n_short = self._n_short(self._scanned_index(), k, k_factor)
-        return self._estimated(as_float32(self._checked(x)), k, params, with_codes, n_short)
+        scanned = self._scanned_index()
+        n_short = self._n_short(scanned, k, k_factor)
+        return self._estimated(scanned, as_float32(self._checked(x)), k, params, with_codes, n_short)
+
+    def _set_metric(self, scan: _scan.Scan) -> None:
+        """Set whether estimates and distances can be compared; the metric is that of the lists."""
+        scan.is_isometric = chain.is_isometric(self.chain)
+        if scan.is_product:  # which dropping dimensions may make larger
+            scan.is_isometric &= min(transform.d_out for transform in self.chain) >= self.d
 
     def range_search(
         self, x: npt.ArrayLike, radius: float, *, params: Any = None

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .._common.types import Doubles
+from .progress import tell
 
 _MEMORY = 20
 _SUFFICIENT = 1e-4
@@ -43,7 +44,8 @@ def descend(evaluate: Callable[[Doubles], tuple[float, Doubles]], start: Doubles
     at = start.astype(np.float64)
     value, slope = evaluate(at)
     last: deque[tuple[Doubles, Doubles, float]] = deque(maxlen=_MEMORY)
-    for _ in range(steps):
+    for number in range(steps):
+        tell("turning all angles together", number / steps)
         direction = _direction(slope, last)
         promised = _dot(direction, slope)
         if not promised < 0:

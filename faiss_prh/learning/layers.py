@@ -12,6 +12,7 @@ from ..rotation import PairwiseRotation, random_pairings
 from .joint_angles import keep_variance
 from .moments import Angle, CovarianceMoments, Moments
 from .parameters import Parameters, layers_for
+from .progress import tell
 
 MAX_REDUCTION_LAYERS = 600
 MATCHED_LAYERS = 3
@@ -94,8 +95,11 @@ class _Learner:
 
     def largest(self, count: int) -> tuple[Indices, Indices]:
         """Return the dimensions of the largest variances, and the others."""
-        order = np.argsort(-self.variances, kind="stable").astype(np.int32)
-        return order[:count], order[count:]
+        threshold = np.partition(self.variances, -count)[-count]
+        is_kept = self.variances > threshold
+        equal = np.flatnonzero(self.variances == threshold)
+        is_kept[equal[: count - np.count_nonzero(is_kept)]] = True
+        return np.flatnonzero(is_kept).astype(np.int32), np.flatnonzero(~is_kept).astype(np.int32)
 
     def reduce(self, count: int) -> Indices:
         """Bring the variance into `count` dimensions, and return these."""
@@ -107,6 +111,7 @@ class _Learner:
         unit = n / 2 * layers_for(n) if has_covariance else SAMPLE_BUDGET / BUDGET
         spent = 0.0
         while spent < BUDGET and len(self.layers) < MAX_REDUCTION_LAYERS:
+            tell("reducing dimensions", spent / BUDGET)
             kept, dropped = self.largest(count)
             i, j = self.moments.matched(kept, dropped, self.gain)
             if not len(i):
@@ -116,7 +121,7 @@ class _Learner:
             spent += len(i) / unit
             if spent >= LEAST_BUDGET and self.variances[kept].sum() < before * (1 + WORTH * len(i) / unit):
                 break
-        kept = np.sort(self.largest(count)[0])
+        kept = self.largest(count)[0]
         if isinstance(self.moments, CovarianceMoments) and n <= MAX_JOINT:
             self.turn_jointly(self.moments, kept)
         return kept
@@ -139,7 +144,8 @@ class _Learner:
         """Add layers that pair the largest with the smallest variances."""
         order = dimensions[np.argsort(-self.variances[dimensions], kind="stable")]
         d, half = len(order), len(order) // 2
-        for _ in range(parameters.n_iso):
+        for number in range(parameters.n_iso):
+            tell("making variances equal", number / parameters.n_iso)
             i, middle, j = order[:half].copy(), order[half : d - half], order[::-1][:half].copy()
             self.add(i, j, partial(tilted_angle, tilt=parameters.tilt), equal=parameters.tilt == 0)
             order = np.concatenate([np.stack([i, j], axis=1).ravel(), middle])

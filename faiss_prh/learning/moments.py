@@ -97,12 +97,15 @@ class SampleMoments:
         """Return disjoint pairs with a large gain, each of one of i and one of j (of two of i, if j is i)."""
         if self._sketch is None:
             self._sketch = _Sketch(self._rows)
-        groups = [i] if i is not j else np.array_split(i, -(-len(i) // _GROUP))
-        pairs = [self._sketch.candidates(group, j if i is not j else group) for group in groups]
-        first, second = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
         if i is j:
-            distinct = np.unique(np.minimum(first, second) * np.int64(len(self._rows)) + np.maximum(first, second))
+            groups = np.array_split(i, -(-len(i) // _GROUP))
+            pairs = [self._sketch.candidates(group, group) for group in groups]
+            first, second = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+            numbers = np.sort(np.minimum(first, second) * np.int64(len(self._rows)) + np.maximum(first, second))
+            distinct = numbers[np.diff(numbers, prepend=-1) > 0]
             first, second = (part.astype(np.int32) for part in np.divmod(distinct, len(self._rows)))
+        else:
+            first, second = self._sketch.candidates(i, j)
         return greedy(first, second, gain(first, second, self.covariances(first, second)))
 
     def turn(self, i: Indices, j: Indices, a: Doubles, b: Doubles, angle: Angle) -> tuple[Floats, Doubles]:
@@ -138,6 +141,9 @@ class _Sketch:
 
     def candidates(self, i: Indices, j: Indices) -> tuple[Indices, Indices]:
         """Return pairs of dimensions, of i and of j, that vary together."""
+        if len(i) + len(j) == len(self._whole):  # all the others, which are not worth a copy
+            first, second = candidates(self._whole[i], self._whole, left_out=i)
+            return i[first], second
         first, second = candidates(self._whole[i], self._whole[j])
         return i[first], j[second]
 

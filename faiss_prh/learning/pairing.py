@@ -6,6 +6,7 @@ import numpy as np
 
 from .. import _native
 from .._common.types import Doubles, Floats, Indices
+from .._native import _at, _check, _library
 
 _CANDIDATES = 16
 _PRODUCTS = 1 << 23
@@ -29,7 +30,7 @@ def mutual_best(gain: Doubles) -> tuple[Indices, Indices]:
     >>> [part.tolist() for part in mutual_best(np.array([[3.0, 2.0], [4.0, 1.0]]))]
     [[1, 0], [0, 1]]
     """
-    return _native.match(np.ascontiguousarray(gain), False, _ROUNDS)
+    return _matched(np.ascontiguousarray(gain), False)
 
 
 def matching(gain: Doubles) -> tuple[Indices, Indices]:
@@ -48,10 +49,17 @@ def matching(gain: Doubles) -> tuple[Indices, Indices]:
     [[0], [2]]
     """
     np.fill_diagonal(gain, 0)
-    return _native.match(np.ascontiguousarray(gain), True, _ROUNDS)
+    return _matched(np.ascontiguousarray(gain), True)
 
 
-def candidates(first: Floats, second: Floats) -> tuple[Indices, Indices]:
+def _matched(gain: Doubles, is_symmetric: bool) -> tuple[Indices, Indices]:
+    first, second = np.empty((2, min(gain.shape)), dtype=np.int32)
+    count = np.zeros(1, dtype=np.int64)
+    _check(_library.prh_match(_at(gain), *gain.shape, is_symmetric, _ROUNDS, _at(first), _at(second), _at(count)))
+    return first[: count[0]], second[: count[0]]
+
+
+def candidates(first: Floats, second: Floats, left_out: Indices | None = None) -> tuple[Indices, Indices]:
     """
     Return for each row of `first` the rows of `second` whose product with it is largest in magnitude, as pairs.
 
@@ -59,6 +67,8 @@ def candidates(first: Floats, second: Floats) -> tuple[Indices, Indices]:
     ----------
     first, second : ndarray of float32
         What `whole_numbers` returns.
+    left_out : ndarray, optional
+        Rows of `second` that do not count.
 
     Examples
     --------
@@ -68,14 +78,18 @@ def candidates(first: Floats, second: Floats) -> tuple[Indices, Indices]:
     []
     """
     found = np.empty((len(first), min(_CANDIDATES, len(second))), dtype=np.int64)
-    beyond, nothing = np.full(len(first), 2.0**23, np.float32), np.zeros(len(second), np.float32)
+    # The least distance is the largest product; these stay from 0 to 2^24, in whole numbers.
+    beyond, farther = np.full(len(first), 2.0**23, np.float32), np.zeros(len(second), np.float32)
+    if left_out is not None:
+        farther[left_out] = 2.0**23
     block = max(16, _PRODUCTS // len(second))
     for start in range(0, len(first), block):
         part = slice(start, start + block)
         products = first[part] @ second.T
-        _native.nearest(np.abs(products, out=products), beyond[part], nothing, found[part])
-    i = np.repeat(np.arange(len(first), dtype=np.int32), found.shape[1])
-    return i, found.ravel().astype(np.int32)
+        _native.nearest(np.abs(products, out=products), beyond[part], farther, found[part])
+    i, j = np.repeat(np.arange(len(first), dtype=np.int32), found.shape[1]), found.ravel().astype(np.int32)
+    counts = farther[j] == 0
+    return i[counts], j[counts]
 
 
 def greedy(i: Indices, j: Indices, gain: Doubles) -> tuple[Indices, Indices]:

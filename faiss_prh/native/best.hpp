@@ -17,9 +17,12 @@ struct Candidate {
     float at_best() const { return distance - slack; }
 };
 
-inline bool is_better(const Candidate& a, const Candidate& b) {
-    return a.distance < b.distance || (a.distance == b.distance && a.place < b.place);
-}
+// A type and not a function, so that sorting does not call it by its address.
+struct IsBetter {
+    bool operator()(const Candidate& a, const Candidate& b) const {
+        return a.distance < b.distance || (a.distance == b.distance && a.place < b.place);
+    }
+};
 
 // The k best of what it is given: the worst of them is on top.
 class Best {
@@ -34,15 +37,15 @@ class Best {
     }
     void add(const Candidate& one) {
         if (found_.size() == k_) {
-            std::pop_heap(found_.begin(), found_.end(), is_better);
+            std::pop_heap(found_.begin(), found_.end(), IsBetter{});
             found_.back() = one;
         } else {
             found_.push_back(one);
         }
-        std::push_heap(found_.begin(), found_.end(), is_better);
+        std::push_heap(found_.begin(), found_.end(), IsBetter{});
     }
     std::vector<Candidate>& sorted() {
-        std::sort_heap(found_.begin(), found_.end(), is_better);
+        std::sort_heap(found_.begin(), found_.end(), IsBetter{});
         return found_;
     }
 
@@ -73,7 +76,7 @@ class Shortlist {
   private:
     void drop() {
         const auto last = found_.begin() + static_cast<std::ptrdiff_t>(k_) - 1;
-        std::nth_element(found_.begin(), last, found_.end(), is_better);
+        std::nth_element(found_.begin(), last, found_.end(), IsBetter{});
         threshold_ = last->distance;
         found_.resize(k_);
     }

@@ -53,7 +53,7 @@ std::atomic<const Level*>& active() {
 
 std::atomic<int (*)()> thread_source{nullptr};
 
-thread_local char last_failure[1000] = {};
+thread_local char last_failure[kFailureSize] = {};
 
 }  // namespace
 

@@ -1,10 +1,15 @@
 // No exception may pass into ctypes.
 #pragma once
 
+#include <cstring>
 #include <exception>
 #include <new>
+#include <stdexcept>
 
 namespace prh {
+
+constexpr std::size_t kFailureSize = 1000;
+constexpr char kOutOfMemory[] = "out of memory";
 
 // Keeps a message until the thread's next failure, and gives it back.
 const char* set_last_failure(const char* message);
@@ -16,10 +21,16 @@ const char* caught(const Work& work) {
         work();
         return nullptr;
     } catch (const std::bad_alloc&) {
-        return set_last_failure("out of memory");
+        return set_last_failure(kOutOfMemory);
     } catch (const std::exception& error) {
         return set_last_failure(error.what());
     }
+}
+
+// Throws what `caught` gave a message of.
+[[noreturn]] inline void throw_again(const char* message) {
+    if (std::strcmp(message, kOutOfMemory) == 0) throw std::bad_alloc();
+    throw std::runtime_error(message);
 }
 
 }  // namespace prh

@@ -4,7 +4,11 @@
 
 #include <cstdint>
 
+#ifdef _WIN32
+#define PRH_API extern "C" __declspec(dllexport)
+#else
 #define PRH_API extern "C" __attribute__((visibility("default")))
+#endif
 
 // A faiss::VectorTransform; Faiss's own destructor deletes it.
 struct PrhTransform;

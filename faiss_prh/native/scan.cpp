@@ -65,11 +65,9 @@ constexpr std::int64_t kRun = std::int64_t{1} << 62;   // no level for runs: all
 // How far ahead codes are fetched: lists are too short for the processor to see by itself that they are read in order.
 constexpr std::int64_t kAhead = 1024;
 
-// Writes distances, and the bytes behind the codes if `norms` is not null. A code has W words of 8 bytes, or any number if
-// W is 0, and if kTail some bytes more.
+// A code has W words of 8 bytes, or any number if W is 0, and if kTail some bytes more.
 template <int W, bool kTail>
-void hamming(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t* __restrict distances,
-             std::int32_t* __restrict norms) {
+void hamming(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t* __restrict distances) {
     const std::int64_t n_bytes = query.n_bytes, stride = query.stride, n_words = W ? W : n_bytes / 8;
     const std::int64_t in_runs = n_bytes / kRun * kRun;
     const std::uint8_t* const code = query.code;
@@ -87,17 +85,15 @@ void hamming(const CodeQuery& query, const std::uint8_t* codes, int n, std::int3
     for (int c = 0; c < n; c++, codes += stride) {
         __builtin_prefetch(codes + kAhead);
         distances[c] = distance_to(codes);
-        if (norms) norms[c] = codes[n_bytes];
     }
 }
 
-void all_distances(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t* distances,
-                   std::int32_t* norms) {
+void all_distances(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t* distances) {
 #if PRH_LANES == 16
-    if (distances_by_eights(query, codes, n, distances, norms, kAhead)) return;
+    if (distances_by_eights(query, codes, n, distances, kAhead)) return;
 #endif
     const auto with = [&](auto whole, auto tail) {
-        (query.n_bytes % 8 ? tail : whole)(query, codes, n, distances, norms);
+        (query.n_bytes % 8 ? tail : whole)(query, codes, n, distances);
     };
     switch (query.n_bytes / 8) {
         case 1: return with(hamming<1, false>, hamming<1, true>);
@@ -114,12 +110,6 @@ inline Word load_words(const std::int32_t* from) {
     Word words;
     __builtin_memcpy(&words, from, sizeof words);
     return words;
-}
-
-// Integers below 2^31 as floats. Of unsigned ones the compiler would make more work.
-inline Float as_floats(Word words) {
-    typedef std::int32_t Signed __attribute__((vector_size(sizeof(Word))));
-    return __builtin_convertvector(reinterpret_cast<Signed>(words), Float);
 }
 
 // A bit for each lane where a is less than b. Words are below 2^31.
@@ -139,38 +129,34 @@ inline std::uint32_t below(Word a, std::int32_t b) {
 }
 #endif
 
-// Calls wanted(c) for those positions c of a block that is_wanted(first) has a bit for.
-template <class IsWanted, class Wanted>
-inline void for_each_wanted(int n, const IsWanted& is_wanted, const Wanted& wanted) {
-    for (int first = 0; first < n; first += PRH_LANES) {
-        std::uint32_t mask = is_wanted(first);
-        if (n - first < PRH_LANES) mask &= (1u << (n - first)) - 1;
-        for (; mask; mask &= mask - 1) wanted(first + __builtin_ctz(mask));
-    }
+// Calls work(lane) for each bit of a mask, among the first n.
+template <class Work>
+inline void for_each_lane(std::uint32_t mask, int n, const Work& work) {
+    if (n < PRH_LANES) mask &= (1u << n) - 1;
+    for (; mask; mask &= mask - 1) work(__builtin_ctz(mask));
 }
 
 int near(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t threshold, std::int32_t* distances,
          std::uint8_t* positions) {
-    all_distances(query, codes, n, distances, nullptr);
+    all_distances(query, codes, n, distances);
     int count = 0;
-    for_each_wanted(
-        n,
-        [&](int c) { return below(load_words(distances + c), threshold); },
-        [&](int c) { positions[count++] = static_cast<std::uint8_t>(c); });
+    for (int first = 0; first < n; first += PRH_LANES)
+        for_each_lane(below(load_words(distances + first), threshold), n - first,
+                      [&](int lane) { positions[count++] = static_cast<std::uint8_t>(first + lane); });
     return count;
 }
 
+#if PRH_LANES < 16
 inline float sum_of_lanes(VectorTypes<4>::Float v) {
     return (v[0] + v[2]) + (v[1] + v[3]);
-}
-
-#ifdef __AVX2__
-inline float sum_of_lanes(VectorTypes<8>::Float v) {
-    return sum_of_lanes(VectorTypes<4>::Float(_mm256_castps256_ps128(v) + _mm256_extractf128_ps(v, 1)));
 }
 #endif
 
 #if PRH_LANES == 8
+inline float sum_of_lanes(VectorTypes<8>::Float v) {
+    return sum_of_lanes(VectorTypes<4>::Float(_mm256_castps256_ps128(v) + _mm256_extractf128_ps(v, 1)));
+}
+
 float signed_sum(const std::uint8_t* code, std::int64_t n_bytes, const float* r, float sum) {
     // A masked load looks at the highest bit of each lane: shifted so far, that is one of the code.
     const __m256i to_highest = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
@@ -229,27 +215,63 @@ float signed_sum(const std::uint8_t* code, std::int64_t n_bytes, const float* r,
 }
 #endif
 
+// A code with more different bits than this is not below the threshold, whatever its norm. That most codes have more is
+// what makes scanning fast: their norms are not even read.
+std::int32_t most_bits(const Estimate& e, float threshold) {
+    constexpr float kAllBits = 1 << 30, kError = 3e-4f;   // of `cosine`, and of rounding
+    const float high = e.low + 255 * e.step, room = threshold - e.base;
+    // The norm with which a code may be below the threshold at the least cosine.
+    const float best = room >= 0 ? e.low : e.square ? __builtin_sqrtf(-room / e.square) : high;
+    const float length = best < e.low ? e.low : best > high ? high : best;
+    const float least = (e.square * length - room / length) / e.product - e.margin - kError;
+    if (!(least > -1)) return static_cast<std::int32_t>(kAllBits);   // also if it is not a number
+    return least > 1 ? -1 : static_cast<std::int32_t>(__builtin_acosf(least) / e.angle) + 1;
+}
+
+// Integers below 2^31 as floats. Of unsigned ones the compiler would make more work.
+inline Float as_floats(Word words) {
+    typedef std::int32_t Signed __attribute__((vector_size(sizeof(Word))));
+    return __builtin_convertvector(reinterpret_cast<Signed>(words), Float);
+}
+
 int promising(const CodeQuery& query, const Estimate& estimate, const std::uint8_t* codes, int n, float threshold,
               float* estimates, std::uint8_t* positions) {
     std::int32_t distances[kBlock], norms[kBlock];
-    all_distances(query, codes, n, distances, norms);
+    std::uint8_t groups[kBlock / PRH_LANES];   // of as many codes as there are lanes: those with a code to look at
+    all_distances(query, codes, n, distances);
     const Estimate e = estimate;   // in registers
-    constexpr float kQuarter = 1.57079633f;
+    const std::int64_t stride = query.stride;
+    const std::uint8_t* const behind = codes + query.n_bytes;
+    const std::int32_t most = most_bits(e, threshold) + 1;
+    int n_groups = 0;
+    for (int first = 0; first < n; first += PRH_LANES) {
+        if (!below(load_words(distances + first), most)) continue;
+        groups[n_groups++] = static_cast<std::uint8_t>(first / PRH_LANES);
+        const std::uint8_t* byte = behind + first * stride;
+        if (first + PRH_LANES <= n) {
+#pragma GCC unroll 16
+            for (int lane = 0; lane < PRH_LANES; lane++, byte += stride) norms[first + lane] = *byte;
+        } else {
+            for (int c = first; c < n; c++, byte += stride) norms[c] = *byte;
+        }
+    }
     int count = 0;
-    for_each_wanted(
-        n,
-        [&](int c) {
-            // cos x = sin(π/2 − x), to a ten-thousandth
-            const Float u = kQuarter - e.angle * as_floats(load_words(distances + c)), u2 = u * u;
-            const Float cosine = u * (0.9999f + u2 * (-0.166627f + u2 * 0.0079826f));
-            const Float length = e.low + e.step * as_floats(load_words(norms + c));
-            return below(e.base + length * (e.square * length - e.product * (cosine + e.margin)), threshold);
-        },
-        [&](int c) { positions[count++] = static_cast<std::uint8_t>(c); });
+    for (int g = 0; g < n_groups; g++) {
+        const int first = groups[g] * PRH_LANES;
+        // cos x = sin(π/2 − x), to a ten-thousandth
+        const Float u = 1.57079633f - e.angle * as_floats(load_words(distances + first)), u2 = u * u;
+        const Float cosine = u * (0.9999f + u2 * (-0.166627f + u2 * 0.0079826f));
+        const Float length = e.low + e.step * as_floats(load_words(norms + first));
+        const Float least = e.base + length * (e.square * length - e.product * (cosine + e.margin));
+        for_each_lane(below(least, threshold), n - first, [&](int lane) {
+            positions[count++] = static_cast<std::uint8_t>(first + lane);
+        });
+    }
     int n_found = 0;
     for (int p = 0; p < count; p++) {
-        const float length = e.low + e.step * static_cast<float>(norms[positions[p]]);
-        const float product = signed_sum(codes + positions[p] * query.stride, query.n_bytes, e.r, e.sum);
+        const std::int64_t at = positions[p] * stride;
+        const float length = e.low + e.step * static_cast<float>(behind[at]);
+        const float product = signed_sum(codes + at, query.n_bytes, e.r, e.sum);
         estimates[n_found] = e.base + length * (e.square * length - e.reach * product);
         positions[n_found] = positions[p];
         n_found += estimates[n_found] < threshold;
@@ -305,20 +327,20 @@ float dot(std::int64_t d, const float* a, const float* b) {
     return sum_of(d, a, b, [](auto x, auto y) { return x * y; });
 }
 
-// Two by four at a time, so that what is loaded is used more than once.
+// Some by four at a time, so that what is loaded is used more than once.
 void products(std::int64_t d, std::int64_t n, const float* a, std::int64_t n_others, const float* b, float* products) {
-    constexpr int kRows = 2, kColumns = 4;
+    constexpr int kRows = PRH_LANES == 16 ? 4 : 2, kColumns = 4;   // as many as there are registers for
     const std::int64_t n_whole = n / kRows * kRows, n_others_whole = n_others / kColumns * kColumns;
     for (std::int64_t j = 0; j < n_others_whole; j += kColumns)
         for (std::int64_t i = 0; i < n_whole; i += kRows) {
             Float sums[kRows][kColumns];
-#pragma GCC unroll 2
+#pragma GCC unroll 4
             for (int row = 0; row < kRows; row++)
 #pragma GCC unroll 4
                 for (int column = 0; column < kColumns; column++) sums[row][column] = Float{};   // no call of memset
             std::int64_t at = 0;
             for (; at + PRH_LANES <= d; at += PRH_LANES)
-#pragma GCC unroll 2
+#pragma GCC unroll 4
                 for (int row = 0; row < kRows; row++) {
                     const Float own = load<Float>(a + (i + row) * d + at);
 #pragma GCC unroll 4

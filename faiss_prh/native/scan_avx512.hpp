@@ -165,7 +165,7 @@ inline void hamming_of_words(const CodeQuery& query, const std::uint8_t* codes, 
 
 // As all_distances; false, with nothing done, where that takes no more time: for few or short codes.
 inline bool distances_by_eights(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t* distances,
-                                std::int32_t* norms, std::int64_t ahead) {
+                                std::int64_t ahead) {
     const std::int64_t n_bytes = query.n_bytes;
     if (n < 8 || n_bytes < 8 || (n_bytes == 8 && query.stride != 8)) return false;
     const auto count = [&](auto by_eights) { by_eights(query, codes, n, distances, ahead); };
@@ -179,7 +179,6 @@ inline bool distances_by_eights(const CodeQuery& query, const std::uint8_t* code
         n_bytes == 64 ? count(hamming_by_eights<8, true>) : count(hamming_by_eights<8, false>);
     else
         n_bytes % 64 ? count(hamming_by_eights<8, false, true>) : count(hamming_by_eights<8, true, true>);
-    for (int c = 0; norms && c < n; c++) norms[c] = codes[c * query.stride + n_bytes];
     return true;
 }
 

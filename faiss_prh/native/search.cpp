@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "failure.hpp"
@@ -68,11 +69,11 @@ void for_each_query(const PrhScan& scan, PrhQueries& queries, const Work& work) 
     };
     const auto make_work = [&] {
         void* const computer = scan.computers ? scan.computers[n_searchers++] : nullptr;
-        const auto searcher =
-            std::make_shared<Searcher>(scan, queries.n_probes, static_cast<faiss::DistanceComputer*>(computer));
-        const auto transformed = std::make_shared<Transformed>(scan, has_z ? queries.n : 0);
-        const auto lists = std::make_shared<NearestLists>(scan, queries.n_probes);
-        return [&, searcher, transformed, lists](std::int64_t begin, std::int64_t end) {
+        auto searcher =
+            std::make_unique<Searcher>(scan, queries.n_probes, static_cast<faiss::DistanceComputer*>(computer));
+        return [&, searcher = std::move(searcher),
+                transformed = std::make_unique<Transformed>(scan, has_z ? queries.n : 0),
+                lists = std::make_unique<NearestLists>(scan, queries.n_probes)](std::int64_t begin, std::int64_t end) {
             for (std::int64_t first = begin; first < end; first += kChunk)
                 search_some(*searcher, *transformed, *lists, first, std::min(end, first + kChunk));
         };

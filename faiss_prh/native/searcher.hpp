@@ -17,7 +17,7 @@ namespace prh {
 constexpr int kFirstBlock = 32;                  // codes at first, while there is no threshold yet
 constexpr std::size_t kAhead = 12;               // vectors that are fetched before they are needed
 constexpr std::int64_t kPrefetchedBytes = 256;   // of each; the processor goes on by itself
-constexpr std::int64_t kPrefetchedList = 2048;   // bytes of the next list
+constexpr std::int64_t kPrefetchedList = 1024;   // bytes of the next list; a scan fetches the others
 constexpr std::int64_t kLine = 64;
 
 // How many standard deviations of the estimate's error a vector may be better than its estimate.
@@ -100,7 +100,7 @@ class Searcher {
         nearest_.start(n_probes_, 8 * n_bytes_);
         scan_near({code_.data(), n_bytes_, n_bytes_}, 0, {scan_.coarse, nullptr, scan_.n_lists}, false);
         shortlist_.swap(nearest_.all());
-        std::sort(shortlist_.begin(), shortlist_.end(), is_better);
+        std::sort(shortlist_.begin(), shortlist_.end(), IsBetter{});
         probes_.assign(n_probes_, -1);
         for (std::size_t p = 0; p < shortlist_.size(); p++) probes_[p] = shortlist_[p].place;
         query.probes = probes_.data();

@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <exception>
 #include <thread>
 #include <vector>
+
+#include "failure.hpp"
 
 namespace prh {
 
@@ -23,27 +24,28 @@ void parallel_for(std::int64_t n, std::int64_t chunk, const MakeWork& make_work)
         return;
     }
     std::atomic<std::int64_t> next{0};
-    std::vector<std::exception_ptr> errors(n_threads);
-    const auto run = [&](std::int64_t thread) noexcept {
-        try {
+    // As text: what GCC 11 and later need for a std::exception_ptr is not in the libstdc++ of older systems.
+    std::atomic<bool> failed{false};
+    char failure[kFailureSize];
+    const auto run = [&] {
+        const char* const message = caught([&] {
             const auto work = make_work();
             for (std::int64_t begin; (begin = next.fetch_add(chunk)) < n;) work(begin, std::min(n, begin + chunk));
-        } catch (...) {
-            errors[thread] = std::current_exception();
-            next = n;
-        }
+        });
+        if (!message) return;
+        next = n;
+        if (!failed.exchange(true)) std::memcpy(failure, message, std::strlen(message) + 1);
     };
     std::vector<std::thread> others;
     others.reserve(n_threads);
     try {
-        for (std::int64_t thread = 1; thread < n_threads; thread++) others.emplace_back(run, thread);
+        for (std::int64_t thread = 1; thread < n_threads; thread++) others.emplace_back(run);
     } catch (const std::exception&) {
         // No more threads to be had: those there are do the work.
     }
-    run(0);
+    run();
     for (std::thread& thread : others) thread.join();
-    for (const std::exception_ptr& error : errors)
-        if (error) std::rethrow_exception(error);
+    if (failed) throw_again(failure);
 }
 
 }  // namespace prh

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstdlib>
 #include <memory>
 #include <new>
 #include <numeric>
@@ -32,13 +31,15 @@ constexpr std::int64_t kChunkRotations = 1 << 20;
 
 constexpr char kNotTrained[] = "PRHTransform is not trained";
 
+// Windows has no std::aligned_alloc; C++17's operator new is everywhere.
+constexpr std::align_val_t kTileAlignment{64};
+
 struct Free {
-    void operator()(float* buffer) const { std::free(buffer); }
+    void operator()(float* buffer) const { ::operator delete(buffer, kTileAlignment); }
 };
 
 std::unique_ptr<float, Free> new_tile(std::int64_t d) {
-    void* buffer = std::aligned_alloc(64, tile_floats(d) * sizeof(float));
-    if (!buffer) throw std::bad_alloc();
+    void* const buffer = ::operator new(tile_floats(d) * sizeof(float), kTileAlignment);
     return std::unique_ptr<float, Free>(static_cast<float*>(buffer));
 }
 

@@ -20,7 +20,13 @@ using Numbers = std::vector<std::int64_t>;
 inline std::atomic<int> n_failures{0};
 inline std::atomic<long> n_checks{0};
 
-__attribute__((format(printf, 2, 3))) inline void check(bool good, const char* format, ...) {
+#if defined(__MINGW32__) && !defined(__clang__)
+#define PRH_PRINTF gnu_printf   // with %zu, as <cstdio> has it in C++
+#else
+#define PRH_PRINTF printf
+#endif
+
+__attribute__((format(PRH_PRINTF, 2, 3))) inline void check(bool good, const char* format, ...) {
     n_checks.fetch_add(1, std::memory_order_relaxed);
     if (good || n_failures.fetch_add(1, std::memory_order_relaxed) > 20) return;
     va_list arguments;
