@@ -187,7 +187,7 @@ def test_made_up_data():
     np.testing.assert_array_equal(made.neighbours(3), np.argsort(distances, axis=1)[:, :3])
     words = datasets.words(100, 2000, 0, 0).train
     spectrum = np.linalg.eigvalsh(np.cov(words, rowvar=False))
-    assert spectrum[-32:].sum() < 0.5 * spectrum.sum()  # it is flat
+    assert spectrum[-32:].sum() < 0.6 * spectrum.sum()  # it is flat
     counts = np.bincount(faiss.knn(words, words, 11)[1][:, 1:].ravel(), minlength=len(words))
     assert counts.max() > 200  # hubs, where 10 is the mean
     vlad = datasets.vlad_like(4, 10, 20, 5)
