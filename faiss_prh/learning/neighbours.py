@@ -20,7 +20,7 @@ _INPUT_VALUES, _OUTPUT_VALUES = 1 << 25, 1 << 20
 """Most values of the sample that each step looks at, before and after the transform (but at least 1000 vectors)."""
 _ASIDE, _MOST_ASIDE = 8, 500
 """One vector in so many is kept aside to judge by, and at most so many are."""
-STEPS = (20, 25)
+STEPS = (15, 15)
 """Steps to see whether it helps, and steps after that."""
 NEAR, FAR = (1, 5), (15, 100)
 """Ranks of near partners, and of farther ones."""
@@ -37,7 +37,8 @@ _SEARCHED, _FOUND = 10, (10, 100)
 
 def sample_size(d: int, d_out: int) -> int:
     """Return how many vectors `keep_neighbours` is to be given."""
-    return min(MOST_VECTORS, max(1000, min(_OUTPUT_VALUES // d_out, _INPUT_VALUES // d)))
+    part = 1 if d_out < d else 2  # at full dimension, more vectors gain nothing
+    return min(MOST_VECTORS // part, max(1000, min(_OUTPUT_VALUES // part // d_out, _INPUT_VALUES // d)))
 
 
 def keep_neighbours(
