@@ -54,6 +54,11 @@ class Model(NamedTuple):
         return cls(pruned, mean, kept, float(variances.sum() / total), float(variances.std() / variances.mean()), tail)
 
 
+def spread_of(variances: Doubles) -> float:
+    """Return the standard deviation of variances divided by their mean."""
+    return float(variances.std() / variances.mean())
+
+
 class Description(NamedTuple):
     """
     What a learned transform is and what it costs. Printed, it is a short table.

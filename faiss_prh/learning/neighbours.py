@@ -48,6 +48,7 @@ def keep_neighbours(
     x: Floats,
     mean: Doubles,
     seed: int,
+    whole: Floats | None = None,
 ) -> PairwiseRotation:
     """
     Optimise the angles of the last layers so that neighbours among the vectors have similar signs.
@@ -68,6 +69,8 @@ def keep_neighbours(
         Mean of the vectors.
     seed : int
         Seed of the choice of neighbours.
+    whole : ndarray of float32, optional
+        The vectors, centred, by which neighbours are found, if `x` is what has already been made of them.
     """
     if len(x) < FEWEST_VECTORS or n_last == 0 or len(kept) < 2:
         return rotation
@@ -83,7 +86,8 @@ def keep_neighbours(
     place = np.zeros(rotation.d, dtype=np.int32)
     place[kept] = np.arange(len(kept))
     before = [(place[i], place[j], theta) for i, j, theta in last]
-    after = tuned(before, rows / np.float32(deviation), whole_numbers(vectors, over=0), seed)
+    whole = whole_numbers(vectors if whole is None else whole, over=0)
+    after = tuned(before, rows / np.float32(deviation), whole, seed)
     return PairwiseRotation(rotation.d, [*first, *((kept[i], kept[j], theta) for i, j, theta in after)])
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
-
 import numpy as np
 import numpy.typing as npt
 
@@ -61,12 +58,6 @@ class Sample:
     def in_random_order(self) -> Floats:
         """Return the sample in the order of its numbers."""
         return self._vectors[np.argsort(self._numbers[: self._count])]
-
-    def mapped(self, function: Callable[[Floats], Floats]) -> Sample:
-        """Return a sample, in the same order, of what a function makes of the vectors."""
-        mapped = copy.copy(self)
-        mapped._vectors, mapped._numbers = function(self.vectors()), self._numbers[: self._count]
-        return mapped
 
     def update(self, x: Vectors) -> None:
         """Add the vectors of an (m, d) array to those that the sample is of."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,11 +13,11 @@ import numpy.typing as npt
 from .. import _native
 from .._common.arrays import LARGEST_NORM, as_vectors, check_usable
 from .._common.numbers import as_int
-from .._common.types import Floats, Vectors
+from .._common.types import Vectors
 from ..rotation import PairwiseRotation
 from .exact import exact_product
 from .layers import learn, learn_expansion
-from .model import Model, without_idle_rotations
+from .model import Model, spread_of, without_idle_rotations
 from .moments import MAX_COVARIANCE, CovarianceMoments, Moments, SampleMoments, moments_of
 from .neighbours import keep_neighbours, sample_size
 from .parameters import Parameters
@@ -121,20 +120,22 @@ def _learn_with_tail(moments: SampleMoments, sample: Sample, d_out: int, width: 
     total = float(moments.variances().sum())
     layers, kept, tail, outputs = learn_tail(moments, d_out, width, parameters.seed)
     share = float(outputs.variances().sum()) / total if total else math.nan
-    rotation = PairwiseRotation(len(centre), layers)
-
-    def outputs_of(vectors: Floats) -> Floats:
-        rows = np.ascontiguousarray((vectors - centre).T)
+    turned, all_outputs = learn(outputs, parameters)
+    if parameters.tune:
+        vectors = sample.in_random_order() - centre
+        rows = np.ascontiguousarray(vectors.T)
         for layer in layers:
             _native.rows_rotate(rows, *layer)
-        return exact_product(rows[kept].T, tail.T).astype(np.float32)
-
-    learned = _learn(outputs, sample.mapped(outputs_of), d_out, d_out, replace(parameters, center=False))
-    for layer in learned.rotation.layers:
+        y = exact_product(rows[kept].T, tail.T).astype(np.float32)
+        n_last = parameters.n_iso + parameters.n_pca
+        turned = keep_neighbours(turned, all_outputs, n_last, y, np.zeros(d_out), parameters.seed, vectors)
+        outputs = SampleMoments(y)
+        for layer in turned.layers:
+            outputs.rotate(*layer)
+    for layer in turned.layers:
         _native.rows_rotate(tail, *layer)
-    return Model(
-        without_idle_rotations(rotation, len(centre), kept), centre, kept, share, learned.variance_spread, tail
-    )
+    rotation = without_idle_rotations(PairwiseRotation(len(centre), layers), len(centre), kept)
+    return Model(rotation, centre, kept, share, spread_of(outputs.variances()) if total else math.nan, tail)
 
 
 def sample_of(x: Any, d: int, n_bytes: int, seed: int) -> Vectors:
