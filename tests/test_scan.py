@@ -232,3 +232,14 @@ def test_nprobe_of_any_index_with_lists():
         assert (index.nprobe, faiss.downcast_IndexBinary(getattr(index.index, "index", index.index)).nprobe) == (5, 5)
     with pytest.raises(AttributeError, match="no lists"):
         faiss_prh.index_factory(D, "PRH,BFlat").nprobe = 3
+
+
+@pytest.mark.parametrize("description", ["PRH,BFlat", "PRH,BIVF4", "PRH,BHNSW8"])
+def test_a_transform_that_does_not_fit_is_refused(description):
+    x = np.random.default_rng(0).normal(size=(200, 32)).astype(np.float32)
+    index = faiss_prh.index_factory(32, description)
+    index.train(x)
+    index.add(x)
+    index.chain[0] = faiss_prh.PRHTransform.random(32, 16)
+    with pytest.raises(ValueError, match="queries of 2 bytes do not fit an index of 4"):
+        index.search(x[:3], 1)

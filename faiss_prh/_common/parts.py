@@ -55,8 +55,12 @@ def cut(*arrays: Any) -> Iterable[Sequence[Any]]:
 
 def search(index: Any, queries: AnyArray, k: int, params: Any = None) -> tuple[Any, Any]:
     """Return the distances and ids that an index of Faiss's finds, searching part after part."""
-    n, swig_ptr = len(queries), faiss.swig_ptr
-    D, I = np.empty((n, k), np.int32 if queries.dtype == np.uint8 else np.float32), np.empty((n, k), np.int64)
+    (n, width), is_binary, swig_ptr = queries.shape, queries.dtype == np.uint8, faiss.swig_ptr
+    expected = index.code_size if is_binary else index.d
+    if width != expected:  # as when a transform was replaced by another: Faiss would read beyond the end
+        unit = "bytes" if is_binary else "dimensions"
+        raise ValueError(f"queries of {width} {unit} do not fit an index of {expected}")
+    D, I = np.empty((n, k), np.int32 if is_binary else np.float32), np.empty((n, k), np.int64)
     for x, distances, ids in cut(queries, D, I):
         index.search_c(len(x), swig_ptr(x), k, swig_ptr(distances), swig_ptr(ids), params)
     return D, I
