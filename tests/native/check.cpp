@@ -421,9 +421,11 @@ void check_level() {
 
 }  // namespace
 
-int main() {
+// Checks all SIMD levels of this CPU, or the one that is named.
+int main(int n_arguments, char** arguments) {
     const char* level;
     for (int index = 0; (level = prh_simd_level(index)); index++) {
+        if (n_arguments > 1 && std::strcmp(level, arguments[1]) != 0) continue;
         succeed(prh_use_simd_level(level));
         const long before = n_checks;
         check_level();
