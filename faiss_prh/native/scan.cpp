@@ -114,11 +114,19 @@ inline Word load_words(const std::int32_t* from) {
 
 // A bit for each lane where a is less than b. Words are below 2^31.
 #if PRH_LANES == 16
+inline std::uint32_t in_general_register(__mmask16 mask) {
+    std::uint32_t bits = mask;
+    // GCC 12 at -O1 writes the 16 bits to memory, and reads 32 from there.
+    asm("" : "+r"(bits));
+    return bits;
+}
 inline std::uint32_t below(Float a, float b) {
-    return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), _mm512_set1_ps(b), _CMP_LT_OQ);
+    return in_general_register(
+        _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), _mm512_set1_ps(b), _CMP_LT_OQ));
 }
 inline std::uint32_t below(Word a, std::int32_t b) {
-    return _mm512_cmpgt_epi32_mask(_mm512_set1_epi32(b), reinterpret_cast<__m512i>(a));
+    return in_general_register(
+        _mm512_cmpgt_epi32_mask(_mm512_set1_epi32(b), reinterpret_cast<__m512i>(a)));
 }
 #else
 inline std::uint32_t below(Float a, float b) {
