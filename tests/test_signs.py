@@ -1473,7 +1473,7 @@ def test_cosines(n):
     longer = np.random.default_rng(0).uniform(0.1, 10, (n, 1))
     assert_equal_but_for_rounding(index.search(XQ[:n] * longer, K), index.search(XQ[:n], K))
     truth = np.argsort(-cosines, axis=1)[:, :K]
-    assert overlap(index.search(XQ[:n], 5 * K)[1], truth[:, :1]) > 0.8
+    assert overlap(index.search(XQ[:n], 5 * K)[1], truth[:, :1]) > 0.7
 
 
 STORES = {"RFlat": 1e-4, "Refine(SQ8)": 1e-3, "Refine(SQfp16)": 1e-3}

@@ -24,6 +24,7 @@ from faiss_prh import (
 )
 from faiss_prh import serialize_index as as_bytes
 from faiss_prh.index import binary_ops, signs
+from faiss_prh.learning.train import sample_of
 
 D = 32
 RNG = np.random.default_rng(0)
@@ -220,10 +221,10 @@ def test_more_batches_than_memory(description):
     def batches():
         return (X + number for number in range(5))
 
-    index, prh = index_factory(D, description), PRHTransform(D)
+    index, same = index_factory(D, description), index_factory(D, description)
     index.train(batches(), max_train_bytes=200 * 4 * D)
-    prh.train(batches(), max_train_bytes=200 * 4 * D)
-    assert index.chain[0].rotation == prh.rotation
+    same.train(sample_of(batches(), D, 200 * 4 * D, index.chain[0].parameters.seed))
+    assert index.chain[0].rotation == same.chain[0].rotation
     with pytest.raises(ValueError, match="max_train_bytes must be at least"):
         index.train(X, max_train_bytes=3)
     with pytest.raises(ValueError, match="at least one vector"):
@@ -435,7 +436,7 @@ SIGNS = ["PRH,IVF8,Signs", "PRH,IVF8_HNSW4,Signs", "PRH,IVF8,Signs,RFlat", "PRH,
 
 
 @pytest.mark.parametrize("description", SIGNS)
-@pytest.mark.parametrize("name", ["train_quantizer", "centroids_of"])
+@pytest.mark.parametrize("name", ["clustered", "centroids_of"])
 def test_an_interrupted_training_of_lists_of_signs(description, name, monkeypatch):
     index, new = index_factory(D, description), index_factory(D, description)
     untrained, function = as_bytes(index), getattr(signs, name)

@@ -60,6 +60,16 @@ def apply(chain: Sequence[Any], vectors: Vectors) -> Floats:
     return z
 
 
+def train(chain: Sequence[Any], vectors: Vectors) -> None:
+    """Train what is untrained, each transform on what those before it make of the vectors."""
+    transformed = vectors
+    for number, transform in enumerate(chain):
+        if not transform.is_trained:
+            transform.train(transformed)
+        if not all(later.is_trained for later in chain[number + 1 :]):
+            transformed = transform.apply(transformed)
+
+
 def is_affine(chain: Sequence[Any]) -> bool:
     """Whether the transforms are a matrix and an offset, or these behind a normalisation: ITQ is not."""
     transforms = [as_prh(one) or faiss.downcast_VectorTransform(one) for one in chain]

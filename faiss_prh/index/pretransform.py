@@ -128,17 +128,9 @@ class IndexBinaryPreTransform(Codec):
         return [way_back(part) for part in (*self.chain, self._keyed)]
 
     def _train(self, vectors: Vectors) -> None:
-        self._train_transforms(vectors)
+        chain.train(self.chain, vectors)
         if not self._keyed.is_trained:
             self._keyed.train(self.encode(vectors))
-
-    def _train_transforms(self, vectors: Vectors) -> None:
-        transformed = vectors
-        for number, transform in enumerate(self.chain):
-            if not transform.is_trained:
-                transform.train(transformed)
-            if not all(later.is_trained for later in self.chain[number + 1 :]):
-                transformed = transform.apply(transformed)
 
     def add(self, x: npt.ArrayLike) -> None:
         """Add vectors."""

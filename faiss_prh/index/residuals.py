@@ -89,9 +89,17 @@ def centroids_of(quantizer: Any) -> Floats:
     return copied
 
 
-def train_quantizer(quantizer: Any, nlist: int, z: Floats) -> None:
-    """Give a quantizer the centroids of transformed vectors, as an IVF of Faiss's does."""
-    trainer = faiss.IndexIVFFlat(quantizer, quantizer.d, nlist, quantizer.metric_type)
-    trainer.quantizer_trains_alone = 2  # k-means beside it, whatever kind it is
-    trainer.cp.spherical = quantizer.metric_type == faiss.METRIC_INNER_PRODUCT
-    trainer.train(z)
+def clustered(y: Floats, nlist: int, metric: int) -> Floats:
+    """Return centroids as an IVF of Faiss's learns them."""
+    quantizer = faiss.IndexFlat(y.shape[1], metric)
+    trainer = faiss.IndexIVFFlat(quantizer, quantizer.d, nlist, metric)
+    trainer.cp.spherical = metric == faiss.METRIC_INNER_PRODUCT
+    trainer.train(y)
+    return centroids_of(quantizer).copy()
+
+
+def residuals_of(y: Floats, centroids: Floats, metric: int) -> Floats:
+    """Return the differences of vectors from their nearest centroids."""
+    _, nearest = faiss.knn(y, centroids, 1, metric)
+    residuals: Floats = y - centroids[nearest[:, 0]]
+    return residuals

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import faiss
 import numpy as np
@@ -16,17 +16,21 @@ from .._common.fields import Field, field
 from .._common.locks import ForkSafeLock
 from .._common.numbers import as_float, as_int, bytes_of
 from .._common.types import Codes, Floats, Ids, Vectors
+from ..transform import PRHTransform
 from . import binary_ops, binary_search, chain, parameters, scanning
 from .parameters import MARGIN, as_margin
 from .pretransform import IndexBinaryPreTransform
 from .reranking import nothing_found
-from .residuals import ResidualScale, centroids_of, list_bytes, train_quantizer, with_lists, without_lists
+from .residuals import ResidualScale, centroids_of, clustered, list_bytes, residuals_of, with_lists, without_lists
 from .training import WayBack, way_back
 
-_SCALE_SAMPLE = 10_000
-"""The most training vectors that the scale of residuals is learned from."""
-_POINTS_OF_A_LIST = 256
-"""The most training vectors for each list that Faiss's k-means looks at."""
+_RESIDUALS, _SCALE_SAMPLE = 50_000, 10_000
+"""The most training vectors from whose residuals a rotation is learned, and their scale."""
+_POINTS_OF_A_LIST, _FEWEST_POINTS_OF_A_LIST = 256, 10
+"""For each list: the most training vectors that k-means looks at, and the fewest for learning from residuals."""
+
+
+AnyVectors = TypeVar("AnyVectors", Vectors, Floats)
 
 
 class IndexIVFSigns(IndexBinaryPreTransform):
@@ -134,17 +138,36 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         ]
 
     def _train(self, vectors: Vectors) -> None:
-        self._train_transforms(vectors)
-        most = max(_SCALE_SAMPLE, _POINTS_OF_A_LIST * self.nlist)
-        z = chain.apply(self.chain, vectors[:: -(-len(vectors) // most)])
         if self.quantizer.ntotal:
-            self._centroids()  # or an error, before more are added to them
+            self._centroids()  # or an error, before anything is learned
+            chain.train(self.chain, vectors)
         else:
-            train_quantizer(self.quantizer, self.nlist, z)
+            self._train_with_lists(vectors)
         if self._scale is None:
-            some = z[:: -(-len(z) // _SCALE_SAMPLE)]
-            self._scale = ResidualScale.of(some - self._centroids()[self._assigned(some)])
+            z = chain.apply(self.chain, _some(vectors, _SCALE_SAMPLE))
+            self._scale = ResidualScale.of(z - self._centroids()[self._assigned(z)])
         self.index.is_trained = True
+
+    def _train_with_lists(self, vectors: Vectors) -> None:
+        """
+        Train the transforms and the quantizer.
+
+        A rotation to be learned is learned from residuals, whose signs it is for. As it leaves distances as they are,
+        the lists can be found before it.
+        """
+        last, some = self.chain[-1], _some(vectors, _POINTS_OF_A_LIST * self.nlist)
+        is_rotation = isinstance(last, PRHTransform) and last.d_in == last.d_out and not last.is_trained
+        learns_from_residuals = is_rotation and len(some) >= _FEWEST_POINTS_OF_A_LIST * self.nlist
+        before = self.chain[: -1 if learns_from_residuals else None]
+        chain.train(before, vectors)
+        y = chain.apply(before, some) if before else as_float32(some)
+        centroids = clustered(y, self.nlist, self.metric_type)
+        if learns_from_residuals:
+            last.train(residuals_of(_some(y, _RESIDUALS), centroids, self.metric_type))
+            centroids = last.apply(centroids)
+        if not self.quantizer.is_trained:
+            self.quantizer.train(centroids)
+        self.quantizer.add(centroids)
 
     def _centroids(self) -> Floats:
         if self.quantizer.ntotal != self.nlist:
@@ -302,6 +325,11 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         centroids = self._centroids()
         scan.keep(centroids)
         return int(faiss.swig_ptr(centroids))
+
+
+def _some(vectors: AnyVectors, most: int) -> AnyVectors:
+    """Return at most so many of the vectors, evenly spread."""
+    return vectors[:: -(-len(vectors) // most)]
 
 
 def _way_back_of_quantizer(quantizer: Any) -> WayBack:
