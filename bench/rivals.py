@@ -8,6 +8,7 @@ import faiss
 import numpy as np
 
 import faiss_prh
+from bench.blas import architecture
 from bench.datasets import Dataset
 from faiss_prh._native import active_simd_level
 from faiss_prh.cli.evaluation import stored_bytes
@@ -98,7 +99,8 @@ def machine() -> str:
     """Return a line about what the times depend on."""
     n = faiss.omp_get_max_threads()
     versions = f"Faiss {faiss.__version__} ({faiss.get_compile_options().strip()})"
-    return f"{n} thread{'' if n == 1 else 's'}. faiss-prh's SIMD level: {active_simd_level()}. {versions}."
+    kernels = f", with OpenBLAS for {blas}" if (blas := architecture("faiss_cpu")) else ""
+    return f"{n} thread{'' if n == 1 else 's'}. faiss-prh's SIMD level: {active_simd_level()}. {versions}{kernels}."
 
 
 def named(d: int, n_lists: int) -> list[str]:

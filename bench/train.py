@@ -10,6 +10,7 @@ import faiss
 import numpy as np
 
 from bench.report import Options, print_table, versus
+from bench.rivals import machine
 from bench.timing import interleaved, paired, seconds, thread_counts, threads
 from faiss_prh import PRHTransform
 
@@ -82,6 +83,7 @@ def print_peak_memory(d: int, m: int, **parameters: int) -> None:
 
 def run(options: Options) -> None:
     quick = options.quick
+    print(f"{machine()}\n")
     print("Seconds to train: as by default, and without learning from neighbours. On all threads.\n")
     rows = []
     for d, bits, m, rival, target in QUICK_CASES if quick else CASES:
