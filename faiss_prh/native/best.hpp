@@ -24,7 +24,15 @@ struct IsBetter {
     }
 };
 
-// The k best of what it is given: the worst of them is on top.
+// Moves the last of some sorted things to its place among them.
+template <class T, class Less>
+inline void move_to_its_place(T* begin, T* last, const Less& less) {
+    const T one = *last;
+    for (; last > begin && less(one, last[-1]); last--) *last = last[-1];
+    *last = one;
+}
+
+// The k best of what it is given: few of them in order, more as a heap with the worst on top.
 class Best {
   public:
     void start(std::int64_t k) {
@@ -33,23 +41,31 @@ class Best {
     }
     // Only what is below can still get in.
     float threshold() const {
-        return found_.size() < k_ ? std::numeric_limits<float>::infinity() : found_.front().distance;
+        return found_.size() < k_ ? std::numeric_limits<float>::infinity() : worst().distance;
     }
     void add(const Candidate& one) {
-        if (found_.size() == k_) {
-            std::pop_heap(found_.begin(), found_.end(), IsBetter{});
+        const bool is_full = found_.size() == k_;
+        if (is_full && !is_sorted()) std::pop_heap(found_.begin(), found_.end(), IsBetter{});
+        if (is_full)
             found_.back() = one;
-        } else {
+        else
             found_.push_back(one);
-        }
-        std::push_heap(found_.begin(), found_.end(), IsBetter{});
+        if (is_sorted())
+            move_to_its_place(found_.data(), &found_.back(), IsBetter{});
+        else
+            std::push_heap(found_.begin(), found_.end(), IsBetter{});
     }
     std::vector<Candidate>& sorted() {
-        std::sort_heap(found_.begin(), found_.end(), IsBetter{});
+        if (!is_sorted()) std::sort_heap(found_.begin(), found_.end(), IsBetter{});
         return found_;
     }
 
   private:
+    static constexpr std::size_t kFew = 32;
+
+    bool is_sorted() const { return k_ <= kFew; }
+    const Candidate& worst() const { return is_sorted() ? found_.back() : found_.front(); }
+
     std::size_t k_ = 0;
     std::vector<Candidate> found_;
 };

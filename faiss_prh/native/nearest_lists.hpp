@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <vector>
 
+#include "best.hpp"
 #include "dispatch.hpp"
 #include "prh.h"
 
@@ -17,19 +20,9 @@ class NearestLists {
     void find(std::int64_t n, const float* z) {
         keys_.resize(n * scan_.n_lists);
         probes_.resize(n * n_probes_);
-        order_.resize(scan_.n_lists);
         set_keys(n, z);
         for (std::int64_t q = 0; q < n; q++) {
-            const float* const keys = keys_.data() + q * scan_.n_lists;
-            for (std::int64_t list = 0; list < scan_.n_lists; list++)
-                order_[list] = {keys[list], static_cast<std::int32_t>(list)};
-            const auto end = order_.begin() + n_probes_;   // there are no more probes than lists
-            if (n_probes_ * kManyTimes > scan_.n_lists) {
-                std::nth_element(order_.begin(), end - 1, order_.end());
-                std::sort(order_.begin(), end);
-            } else {
-                std::partial_sort(order_.begin(), end, order_.end());
-            }
+            order(keys_.data() + q * scan_.n_lists);
             for (std::int64_t p = 0; p < n_probes_; p++) probes_[q * n_probes_ + p] = order_[p].list;
         }
     }
@@ -37,7 +30,7 @@ class NearestLists {
 
   private:
     static constexpr std::int64_t kFew = 4;         // queries for which the squares of centroids do not pay
-    static constexpr std::int64_t kManyTimes = 8;   // as many lists: then a heap is faster
+    static constexpr std::int64_t kFewProbes = 32;
 
     struct Entry {
         float key;
@@ -46,6 +39,28 @@ class NearestLists {
             return key < other.key || (key == other.key && list < other.list);
         }
     };
+
+    // The least keys first: as many of them as there are probes, which are no more than lists.
+    void order(const float* keys) {
+        order_.clear();
+        if (n_probes_ > kFewProbes) {
+            for (std::int64_t list = 0; list < scan_.n_lists; list++)
+                order_.push_back({keys[list], static_cast<std::int32_t>(list)});
+            const auto end = order_.begin() + n_probes_;
+            std::nth_element(order_.begin(), end - 1, order_.end());
+            std::sort(order_.begin(), end);
+            return;
+        }
+        float worst = std::numeric_limits<float>::infinity();
+        for (std::int64_t list = 0; list < scan_.n_lists; list++) {
+            const bool is_full = static_cast<std::int64_t>(order_.size()) == n_probes_;
+            if (is_full && !(keys[list] < worst)) continue;
+            if (is_full) order_.pop_back();
+            order_.push_back({keys[list], static_cast<std::int32_t>(list)});
+            move_to_its_place(order_.data(), &order_.back(), std::less<Entry>{});
+            worst = order_.back().key;
+        }
+    }
 
     // What is least for the nearest: of many queries by matrix products, which need the centroids' squares.
     void set_keys(std::int64_t n, const float* z) {

@@ -335,6 +335,26 @@ float dot(std::int64_t d, const float* a, const float* b) {
     return sum_of(d, a, b, [](auto x, auto y) { return x * y; });
 }
 
+#if PRH_LANES == 16
+// The sums of the lanes of four vectors: step by step, halves of two of them are added in one instruction.
+inline void sums_of_four(const Float (&v)[4], float* sums) {
+    __m512 a[4];
+    __builtin_memcpy(a, v, sizeof a);
+    const __m512 low = _mm512_unpacklo_ps(a[0], a[1]) + _mm512_unpackhi_ps(a[0], a[1]);
+    const __m512 high = _mm512_unpacklo_ps(a[2], a[3]) + _mm512_unpackhi_ps(a[2], a[3]);
+    // In each quarter now the sums of two pairs of lanes: 0 1 0 1 and 2 3 2 3.
+    const __m512d first = _mm512_castps_pd(low), second = _mm512_castps_pd(high);
+    const __m512 quarters = _mm512_castpd_ps(_mm512_unpacklo_pd(first, second)) +
+                            _mm512_castpd_ps(_mm512_unpackhi_pd(first, second));
+    const __m256 halves = _mm512_castps512_ps256(quarters) + _mm512_extractf32x8_ps(quarters, 1);
+    _mm_storeu_ps(sums, _mm256_castps256_ps128(halves) + _mm256_extractf128_ps(halves, 1));
+}
+#else
+inline void sums_of_four(const Float (&v)[4], float* sums) {
+    for (int i = 0; i < 4; i++) sums[i] = sum_of_lanes(v[i]);
+}
+#endif
+
 // Some by four at a time, so that what is loaded is used more than once.
 void products(std::int64_t d, std::int64_t n, const float* a, std::int64_t n_others, const float* b, float* products) {
     constexpr int kRows = PRH_LANES == 16 ? 4 : 2, kColumns = 4;   // as many as there are registers for
@@ -355,13 +375,13 @@ void products(std::int64_t d, std::int64_t n, const float* a, std::int64_t n_oth
                     for (int column = 0; column < kColumns; column++)
                         sums[row][column] += own * load<Float>(b + (j + column) * d + at);
                 }
-            for (int row = 0; row < kRows; row++)
-                for (int column = 0; column < kColumns; column++) {
-                    float total = sum_of_lanes(sums[row][column]);
+            for (int row = 0; row < kRows; row++) {
+                float* const totals = products + (i + row) * n_others + j;
+                sums_of_four(sums[row], totals);
+                for (int column = 0; column < kColumns; column++)
                     for (std::int64_t rest = at; rest < d; rest++)
-                        total += a[(i + row) * d + rest] * b[(j + column) * d + rest];
-                    products[(i + row) * n_others + j + column] = total;
-                }
+                        totals[column] += a[(i + row) * d + rest] * b[(j + column) * d + rest];
+            }
         }
     for (std::int64_t i = 0; i < n; i++)
         for (std::int64_t j = i < n_whole ? n_others_whole : 0; j < n_others; j++)

@@ -157,7 +157,8 @@ class Searcher {
                     const std::int64_t at = first + positions_[p];
                     if (!(estimates_[p] < threshold()) || !is_allowed(list, at)) continue;   // it has become less
                     const std::uint8_t* const code = list.codes + at * scan_.code_size;
-                    found({estimates_[p], slack(estimate, sure, code[n_bytes_]), place_of(number, at), code});
+                    const float slack = scan_.vectors ? slack_of(estimate, sure, code[n_bytes_]) : 0;
+                    found({estimates_[p], slack, place_of(number, at), code});
                 }
                 first += n;
                 block = std::min(2 * block, kBlock);
@@ -167,7 +168,7 @@ class Searcher {
 
     // How much better than its estimate a vector may be, by the errors of its signs and of the byte for its norm. The first
     // and the last byte may stand for any norm beyond them.
-    float slack(const Estimate& estimate, float sure, std::uint8_t byte) const {
+    float slack_of(const Estimate& estimate, float sure, std::uint8_t byte) const {
         if (byte == 0 || byte == 255) return std::numeric_limits<float>::infinity();
         const float length = scan_.low + scan_.step * byte;
         return sure * estimate.product * length + scan_.step * (estimate.square * length + estimate.product / 2);
