@@ -1,6 +1,6 @@
 import numpy as np
 
-from faiss_prh import PRHTransform
+from faiss_prh import PRHTransform, index_factory
 from faiss_prh.learning import progress
 
 VECTORS = np.random.default_rng(0).normal(size=(300, 24)).astype(np.float32)
@@ -27,6 +27,15 @@ def test_a_verbose_transform_prints_and_learns_the_same(capsys, monkeypatch):
     verbose.train(VECTORS)
     assert "PRHTransform: turning all angles together, " in capsys.readouterr().out
     assert verbose.to_bytes() == quiet.to_bytes()
+
+
+def test_a_verbose_index_tells_how_far_its_transform_is(capsys, monkeypatch):
+    monkeypatch.setattr("faiss_prh.index.pretransform.printing", lambda: progress.printing(interval=0))
+    for is_verbose in (False, True):
+        index = index_factory(24, "PRH8,BFlat")
+        index.verbose = is_verbose
+        index.train(VECTORS)
+        assert ("PRHTransform: reducing dimensions, " in capsys.readouterr().out) == is_verbose
 
 
 def test_what_takes_no_time_prints_nothing(capsys):

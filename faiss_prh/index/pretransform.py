@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from typing import Any
 
 import faiss
@@ -14,6 +15,7 @@ from .._common.interrupts import deferred_interrupts
 from .._common.locks import ForkSafeLock, held
 from .._common.numbers import as_int
 from .._common.types import Codes, Floats, Ids, Indices, Vectors
+from ..learning.progress import printing, telling
 from ..learning.train import sample_of
 from ..transform import PRHTransform
 from . import binary_ops, binary_search, chain, parameters, scanning
@@ -96,7 +98,7 @@ class IndexBinaryPreTransform(Codec):
 
     @property
     def verbose(self) -> bool:
-        """Whether Faiss prints what it does."""
+        """Whether training prints how far it is, and Faiss what it does."""
         return bool(self.index.verbose)
 
     @verbose.setter
@@ -120,7 +122,8 @@ class IndexBinaryPreTransform(Codec):
         if len(vectors) == 0:
             raise ValueError("training needs at least one vector")
         check_usable(vectors, "training vector")
-        with self._lock, all_or_nothing(self._ways_back()):
+        progress = telling(printing()) if self.verbose else nullcontext()
+        with self._lock, all_or_nothing(self._ways_back()), progress:
             self._train(vectors)
 
     def _ways_back(self) -> list[WayBack]:
