@@ -10,7 +10,7 @@ import numpy as np
 import faiss_prh
 from bench.blas import architecture
 from bench.datasets import Dataset
-from faiss_prh._native import active_simd_level
+from faiss_prh._backend import active_simd_level
 from faiss_prh.cli.evaluation import stored_bytes
 from faiss_prh.index.parts_of import nested, transforms_of
 

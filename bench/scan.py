@@ -13,7 +13,7 @@ from bench.report import NO_FIGURE, Options, ahead, print_table, versus
 from bench.rivals import SIGNS, Filled, K, Shelf, machine, part_with, with_centroids_of
 from bench.search import datasets_of, large
 from bench.timing import interleaved, one_by_one, outside_native, paired, threads
-from faiss_prh._native import active_simd_level
+from faiss_prh._backend import active_simd_level
 from faiss_prh.cli.evaluation import recall, seconds
 
 K_FACTOR = 30

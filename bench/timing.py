@@ -12,7 +12,6 @@ import faiss
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from faiss_prh._native import _library
 from faiss_prh.cli.evaluation import interleaved as interleaved  # so that those who measure find it here
 from faiss_prh.cli.evaluation import seconds, warm_seconds
 
@@ -65,8 +64,10 @@ class NativeClock:
         self._patches = ExitStack()
 
     def __enter__(self) -> "NativeClock":
+        from faiss_prh._native.library import library
+
         functions = ("prh_search", "prh_rank", "prh_transform_encode", "prh_transform_apply")
-        places = [(_library, name) for name in functions]
+        places = [(library, name) for name in functions]
         kinds = (faiss.IndexBinaryFlat, faiss.IndexBinaryIVF, faiss.IndexBinaryHNSW, faiss.IndexBinaryIDMap)
         places += [(kind, "search_c") for kind in kinds]
         places += [(faiss.IndexScalarQuantizer, "get_distance_computer")]

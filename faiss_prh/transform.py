@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import faiss
 import numpy as np
 import numpy.typing as npt
 
-from . import _native
+from ._backend import transforms
 from ._common.arrays import as_vectors, first_unusable_row, float32_blocks, unusable
 from ._common.locks import ForkSafeLock
 from ._common.numbers import as_int, bytes_of
@@ -23,6 +22,9 @@ from .learning.parameters import Parameters, layers_for
 from .learning.progress import printing, telling
 from .learning.train import Gathered, learn_from_array, sample_of
 from .rotation import PairwiseRotation, checked_dimension
+
+if TYPE_CHECKING:
+    from ._native.transforms import TransformFields
 
 Output = TypeVar("Output", Floats, Codes)
 
@@ -119,7 +121,8 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
 
     parameters: Parameters
     verbose = False
-    _fields: _native.TransformFields
+    _fields: TransformFields
+    _handle: Any
     _model: Model | None
     _gathered: Gathered | None
 
@@ -156,8 +159,8 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         self._gathered = None
         is_linear = 4 * d * d_out <= self._max_dense_bytes
         # Adopting the proxy's pointer makes this object the transform's owner, in Faiss's own bookkeeping.
-        self.this = _native.new_transform(d, d_out, is_linear, _train_callback).this
-        self._fields = _native.TransformFields.from_address(int(self.this))
+        proxy, self._fields, self._handle = transforms.new_transform(d, d_out, is_linear, _train_callback)
+        self.this = proxy.this
         _transforms[int(self.this)] = self
 
     @classmethod
@@ -368,7 +371,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         """
         vectors = self._checked(x)
         return self._run(
-            _native.apply, vectors, np.empty((len(vectors), self.d_out), dtype=np.float32), passes_nan=True
+            transforms.apply, vectors, np.empty((len(vectors), self.d_out), dtype=np.float32), passes_nan=True
         )
 
     apply_py = apply
@@ -387,7 +390,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         """
         vectors = self._checked(x, reverse=True)
         return self._run(
-            _native.reverse, vectors, np.empty((len(vectors), self.d_in), dtype=np.float32), passes_nan=True
+            transforms.reverse, vectors, np.empty((len(vectors), self.d_in), dtype=np.float32), passes_nan=True
         )
 
     def encode(
@@ -428,7 +431,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
             out = self._new_codes(vectors)
         else:
             self._check_out(out, vectors)
-        return self._run(_native.encode if bitorder == "little" else _encode_big, vectors, out)
+        return self._run(transforms.encode if bitorder == "little" else _encode_big, vectors, out)
 
     def _check_out(self, out: Any, vectors: Vectors) -> None:
         shape = len(vectors), bytes_of(self.d_out)
@@ -445,13 +448,13 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
 
     def _encode(self, vectors: Vectors) -> Codes:
         """Return the codes of vectors that were checked already."""
-        return self._run(_native.encode, vectors, self._new_codes(vectors))
+        return self._run(transforms.encode, vectors, self._new_codes(vectors))
 
     def _encode_with_norms(self, x: npt.ArrayLike) -> tuple[Codes, Floats]:
         """Return the codes of vectors, and the norms of what comes out, in one native pass."""
         vectors = self._checked(x)
         norms = np.empty(len(vectors), dtype=np.float32)
-        return self._run(_native.encode, vectors, self._new_codes(vectors), norms), norms
+        return self._run(transforms.encode, vectors, self._new_codes(vectors), norms), norms
 
     def to_bytes(self) -> bytes:
         """
@@ -507,7 +510,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         for array in (mean, kept) if model.tail is None else (mean, kept, model.tail):
             array.flags.writeable = False
         with _publishing:  # or two threads could leave one's rotation here and the other's in native code
-            _native.set_rotation(int(self.this), rotation.d, ends, i, j, theta, mean, kept, model.tail)
+            transforms.set_rotation(self._handle, rotation.d, ends, i, j, theta, mean, kept, model.tail)
             self._model = model
 
     def _trained(self) -> Model:
@@ -528,12 +531,12 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         self, native: Callable[..., int | None], x: AnyArray, out: Output, *more: AnyArray, passes_nan: bool = False
     ) -> Output:
         """Write what native code makes of `x` to `out`, and more arrays, a block at a time."""
-        first, address, written = 0, int(self.this), (out, *more)
+        first, handle, written = 0, self._handle, (out, *more)
         for block in float32_blocks(x):
             end = first + len(block)
             # A single query must not wait for slices.
             parts = written if len(block) == len(x) else [array[first:end] for array in written]
-            bad = native(address, block, *parts)
+            bad = native(handle, block, *parts)
             if bad is not None and passes_nan:
                 bad = first_unusable_row(np.nan_to_num(block, posinf=0, neginf=0))
             if bad is not None:
@@ -542,8 +545,8 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         return out
 
 
-def _encode_big(transform: int, x: Floats, codes: Codes) -> int | None:
-    bad = _native.encode(transform, x, codes)
+def _encode_big(transform: Any, x: Floats, codes: Codes) -> int | None:
+    bad = transforms.encode(transform, x, codes)
     written = codes[:bad]
     np.take(_REVERSED, written, out=written)
     return bad
@@ -561,19 +564,12 @@ def as_prh(transform: Any) -> PRHTransform | None:
     return _transforms.get(int(transform.this))
 
 
-@_native.TrainCallback  # type: ignore[untyped-decorator]
-def _train_callback(address: int, n: int, x: int, failure: int, failure_size: int) -> None:
-    """Train for Faiss's C++. Write an empty string to `failure`, or what went wrong."""
-    try:
-        transform = _transforms.get(address)
-        if transform is None:
-            raise RuntimeError("cannot train: the Python object of this PRHTransform no longer exists")
-        d = transform.d_in
-        memory: Any = (ctypes.c_float * (n * d)).from_address(x) if n else b""
-        values = np.frombuffer(memory, np.float32)
-        transform.train(values.reshape(n, d))
-        message = ""
-    except BaseException as error:  # a KeyboardInterrupt as well: Faiss can only raise a RuntimeError
-        message = f"{type(error).__name__}: {error}"
-    text = message.encode(errors="replace")[: failure_size - 1]
-    ctypes.memmove(failure, text + b"\0", len(text) + 1)
+def _train(address: int, x: Floats) -> None:
+    """Train for Faiss."""
+    transform = _transforms.get(address)
+    if transform is None:
+        raise RuntimeError("cannot train: the Python object of this PRHTransform no longer exists")
+    transform.train(x)
+
+
+_train_callback = transforms.train_callback(_train)

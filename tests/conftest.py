@@ -6,7 +6,7 @@ import faiss
 import pytest
 from hypothesis import settings
 
-from faiss_prh import _native
+from faiss_prh import _backend
 
 # For `bench`, which is not installed. Last, so that the installed package is what is tested.
 sys.path.append(str(Path(__file__).parents[1]))
@@ -19,12 +19,27 @@ settings.load_profile("faiss-prh")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(params=_native.simd_levels())
+# What only concerns native code, by name, and why. All else runs without it as well (.ci/portable).
+ONLY_NATIVE = {
+    "test_native.py": "the library itself",
+}
+
+
+def pytest_collection_modifyitems(items):
+    if _backend.BACKEND == "native":
+        return
+    for item in items:
+        for name in (item.path.name, f"{item.path.name}::{item.originalname}"):
+            if name in ONLY_NATIVE:
+                item.add_marker(pytest.mark.skip(reason=f"only for native code: {ONLY_NATIVE[name]}"))
+
+
+@pytest.fixture(params=_backend.simd_levels())
 def simd_level(request):
-    before = _native.active_simd_level()
-    _native.use_simd_level(request.param)
+    before = _backend.active_simd_level()
+    _backend.use_simd_level(request.param)
     yield request.param
-    _native.use_simd_level(before)
+    _backend.use_simd_level(before)
 
 
 @pytest.fixture

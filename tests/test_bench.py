@@ -459,11 +459,11 @@ def test_one_query_at_a_time(monkeypatch):
 def test_time_in_native_code(monkeypatch):
     import faiss_prh
     from bench.timing import NativeClock, outside_native
-    from faiss_prh import _native
+    from faiss_prh._native.library import library
     from faiss_prh.cli import evaluation
 
     monkeypatch.setattr(evaluation, "WARM_UP_SECONDS", 0)
-    monkeypatch.setattr(_native._library, "prh_transform_encode", lambda *_: time.sleep(0.01) or -1)
+    monkeypatch.setattr(library, "prh_transform_encode", lambda *_: time.sleep(0.01) or -1)
     index, x = faiss_prh.index_factory(8, "PRH,BFlat"), RNG.random((9, 8))
     index.chain[0] = prh = faiss_prh.PRHTransform.random(8)
     before = faiss.IndexBinaryFlat.search_c

@@ -1023,7 +1023,7 @@ assert not hasattr(faiss_prh, "nonsense")
     "code",
     [
         "from faiss_prh import *; assert PRHTransform and write_index and index_factory",
-        "from faiss_prh import IndexBinaryRefine, _native, rotation",
+        "from faiss_prh import IndexBinaryRefine, _backend, rotation",
         "import faiss_prh; assert 'read_index' in dir(faiss_prh); assert faiss_prh.__all__",
         "import faiss_prh; faiss_prh.rotation.PairwiseRotation if faiss_prh.PRHTransform else None",
         "import faiss_prh.transform; faiss_prh.index_factory(8, 'PRH,BFlat')",

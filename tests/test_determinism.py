@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from formula import formula_vectors
 
-from faiss_prh import PairwiseRotation, PRHTransform, _native, read_index, serialize_index
+from faiss_prh import PairwiseRotation, PRHTransform, _backend, read_index, serialize_index
 from faiss_prh.learning.model import Model
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -92,17 +92,17 @@ def test_every_cut_into_two_gives_the_same_codes(version, simd_level, thread_cou
 
 def disagreements(transform, x):
     """Return where SIMD levels give different bits."""
-    before, codes = _native.active_simd_level(), []
+    before, codes = _backend.active_simd_level(), []
     try:
-        for level in _native.simd_levels():
-            _native.use_simd_level(level)
+        for level in _backend.simd_levels():
+            _backend.use_simd_level(level)
             codes.append(bits(transform.encode(x), transform.d_out))
     finally:
-        _native.use_simd_level(before)
+        _backend.use_simd_level(before)
     return codes[0] != codes[-1]
 
 
-@pytest.mark.skipif(len(_native.simd_levels()) < 2, reason="this CPU has one SIMD level")
+@pytest.mark.skipif(len(_backend.simd_levels()) < 2, reason="this CPU has one SIMD level")
 @pytest.mark.parametrize("d", [100, 128, 784])
 def test_simd_levels_disagree_on_few_signs_and_only_next_to_zero(d):
     rng = np.random.default_rng(d)

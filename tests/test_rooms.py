@@ -11,7 +11,9 @@ PACKAGE = Path(faiss_prh.__file__).parent
 FLOORS = [
     {"_common"},
     {"_native", "rotation", "theory"},
-    {"_scan", "learning"},
+    {"_portable"},
+    {"_backend"},
+    {"learning"},
     {"transform"},
     {"index"},
     {"storage"},

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import seeds
 
-from faiss_prh import PairwiseRotation, _native
+from faiss_prh import PairwiseRotation, _backend
 from faiss_prh.learning.tiles import SoftSigns, tiled, untiled
 
 SOFTNESS = 0.4
@@ -64,9 +64,9 @@ def test_slopes_of_angles_are_differences(shape, seed):
     i, j, theta = (np.concatenate(parts) for parts in zip(*layers, strict=True))
     weights = rng.normal(size=rows.shape).astype(np.float32)
     y, g = np.empty_like(tiled(rows)), tiled(weights)
-    _native.tiles_turn(tiled(rows), i, j, theta, y)
+    _backend.kernels.tiles_turn(tiled(rows), i, j, theta, y)
     np.testing.assert_allclose(untiled(y, m), PairwiseRotation(n, layers).to_dense() @ rows, atol=1e-5)
-    slopes = _native.tiles_slopes(y, g, i, j, theta)
+    slopes = _backend.kernels.tiles_slopes(y, g, i, j, theta)
     np.testing.assert_allclose(untiled(y, m), rows, atol=1e-5)  # back where they were
 
     def value(layers):
@@ -89,18 +89,18 @@ def test_levels_and_threads_give_the_same_bits(thread_count):
     rows, partners, rng = drawn((100, 3001), 6, 0)
     layers = [tuple(layer) for layer in PairwiseRotation.random(100, 5, 0).layers]
     i, j, theta = (np.concatenate(parts) for parts in zip(*layers, strict=True))
-    weights, before, seen = rng.normal(size=partners.shape), _native.active_simd_level(), set()
-    for level in _native.simd_levels():
+    weights, before, seen = rng.normal(size=partners.shape), _backend.active_simd_level(), set()
+    for level in _backend.simd_levels():
         for threads in (1, 5):
             thread_count(threads)
             try:
-                _native.use_simd_level(level)
+                _backend.use_simd_level(level)
                 signs, y = SoftSigns(100, partners, SOFTNESS), np.empty_like(tiled(rows))
-                _native.tiles_turn(tiled(rows), i, j, theta, y)
+                _backend.kernels.tiles_turn(tiled(rows), i, j, theta, y)
                 products, magnitude = signs.products(y)
                 slopes = signs.slopes(y, weights, 1.0)
                 seen.add((products.tobytes(), magnitude, slopes.tobytes()))
-                seen.add(_native.tiles_slopes(y, slopes, i, j, theta).tobytes())
+                seen.add(_backend.kernels.tiles_slopes(y, slopes, i, j, theta).tobytes())
             finally:
-                _native.use_simd_level(before)
+                _backend.use_simd_level(before)
     assert len(seen) == 2

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import rotations, samples, seeds
 
-from faiss_prh import PairwiseRotation, PRHTransform, _native
+from faiss_prh import PairwiseRotation, PRHTransform, _backend
 from faiss_prh._common import arrays as _arrays
 from faiss_prh.learning.model import Model
 
@@ -64,9 +64,9 @@ def test_training_centres_and_keeps_distances(x, n_pca, tilt):
 def test_simd_levels_agree(d, simd_level):
     rotation = PairwiseRotation.random(d, n_layers=9, seed=d)
     x = vectors(53, d)
-    _native.use_simd_level("baseline")
+    _backend.use_simd_level("baseline")
     plain = with_rotation(rotation).apply(x)
-    _native.use_simd_level(simd_level)
+    _backend.use_simd_level(simd_level)
     prh = with_rotation(rotation)
     y = prh.apply(x)
     np.testing.assert_allclose(y, plain, atol=1e-5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.ma as ma  # now: while one thread imports it, another could fork a child that waits for it forever
 import numpy.typing as npt
 
 from .types import Codes, Floats, Vectors
@@ -18,7 +19,7 @@ LARGEST_NORM = 2.0**60.5
 
 def as_vectors(x: npt.ArrayLike, d: int, name: str) -> Vectors:
     """Return `x` as an array of shape (n, d) of some real type, or raise an error that says what is wrong."""
-    if isinstance(x, np.ma.MaskedArray):
+    if isinstance(x, ma.MaskedArray):
         raise TypeError(f"{name} must not be a masked array: fill what is masked first")
     array = np.asanyarray(x)
     if array.dtype.kind not in "fiub":

@@ -7,13 +7,17 @@ are is found out at import, by looking for values that were put there; a field t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from ctypes import c_int64
+from ctypes import c_int64, c_uint8
 from typing import Any, Protocol
 
 import faiss
 import numpy as np
+import numpy.typing as npt
 
+FLOATS = (faiss.IndexFlat, faiss.IndexFlatL2, faiss.IndexFlatIP)
+"""The indexes that keep vectors as floats, one after the other; those derived from them may not."""
 _SEARCHED = 40
 """How many words of an object are searched for a field."""
 
@@ -66,6 +70,26 @@ def field(owner: Any, name: str) -> Field:
     """
     place = _places.get(name)
     return _Slow(_READ[name], owner) if place is None else c_int64.from_address(int(owner.this) + place)
+
+
+def memory_at(address: int | None, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
+    """
+    Return what is at an address, without a copy; nothing if that is 0 or None.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> numbers = np.arange(6)
+    >>> memory_at(numbers.ctypes.data, (2, 3), numbers.dtype)
+    array([[0, 1, 2],
+           [3, 4, 5]])
+    """
+    kind = np.dtype(dtype)
+    n_bytes = math.prod(shape) * kind.itemsize
+    if not (address and n_bytes):
+        return np.zeros((0, *shape[1:]), kind)
+    memory: Any = (c_uint8 * n_bytes).from_address(address)
+    return np.frombuffer(memory, kind).reshape(shape)
 
 
 def _place_of(name: str, *owners: Any) -> int | None:

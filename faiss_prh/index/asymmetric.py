@@ -10,7 +10,7 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from .. import _scan
+from .. import _backend
 from .._common.arrays import packed_signs
 from .._common.types import AnyArray, Codes, Floats, Ids, Vectors
 from . import binary_ops, chain
@@ -196,12 +196,12 @@ class IndexBinaryAsymmetric(ReRanked):
         with binary_ops.moving(self._beside, beside, 0):
             pass
 
-    def _let_rank(self, scan: _scan.Scan, n: int) -> None:
+    def _let_rank(self, scan: _backend.Scan, n: int) -> None:
         scale = self._trained_scale()
         n_rows, beside = self._beside_fields()
         scan.n_rows, scan.beside, scan.reach = n_rows.value, beside.value, scale.reach
         self._set_metric(scan)
-        _scan.rank_by_bytes(scan, self._size_beside, scale.tables())
+        _backend.rank_by_bytes(scan, self._size_beside, scale.tables())
 
     def _offset(self) -> Floats:
         """Return what the transforms make of zero; for distances, which centring does not change, zeros."""

@@ -13,6 +13,7 @@ from typing import Any
 import faiss
 import numpy as np
 
+from .._common.filters import selected
 from .._common.interrupts import deferred_interrupts
 from .._common.types import Codes, Ids
 from .arguments import LARGEST_ID
@@ -222,18 +223,6 @@ def _check_same_lists(ivf: Any, other: Any) -> None:
         raise ValueError("only an IVF with the same lists, from the same training, can be merged")
 
 
-def selected(ids: Ids, selector: Any) -> Ids:
-    """Return the positions of the ids that an IDSelector selects."""
-    # Only C++ can ask a selector. A range search among equal vectors returns its answers, with any version of Faiss.
-    zeros = faiss.IndexFlatL2(1)
-    zeros.add(np.zeros((len(ids), 1), dtype=np.float32))
-    translated = faiss.IDSelectorTranslated(_vector(ids), selector)
-    _, _, positions = zeros.range_search(
-        np.zeros((1, 1), np.float32), 1.0, params=faiss.SearchParameters(sel=translated)
-    )
-    return np.sort(positions)
-
-
 def selector_of_rows(id_map: Any, selector: Any) -> Any:
     """Return an IDSelector of ids as one of rows."""
     return selector if id_map is None else faiss.IDSelectorTranslated(id_map.id_map, selector)
@@ -298,12 +287,6 @@ def _note_new_ids(id_map: Any) -> None:
     id_map.ntotal = id_map.id_map.size()
     if isinstance(id_map, faiss.IndexBinaryIDMap2):
         id_map.construct_rev_map()
-
-
-def _vector(ids: Ids) -> Any:
-    vector = faiss.Int64Vector()
-    faiss.copy_array_to_vector(ids, vector)
-    return vector
 
 
 def _kind(index: Any) -> str:

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from faiss.contrib.inspect_tools import get_invlist
 
-from .. import _native
+from .._backend import kernels
 from .._common import parts
+from .._common.filters import selected
 from .._common.types import Codes, Distances, Floats, Ids
-from .binary_ops import ids_in_list, ids_of_rows, pick, places_of, selected, storage_of, without_id_map
+from .binary_ops import ids_in_list, ids_of_rows, pick, places_of, storage_of, without_id_map
 from .parameters import checked, inner_params, is_filtered, of_rows
 
 Range = tuple[npt.NDArray[np.uint64], Floats, Ids]
@@ -223,7 +224,7 @@ def _search_lists(
 def from_flat(flat: Any, rows: Ids) -> Codes:
     """Return the codes in rows: zeros where a row is negative."""
     addresses = np.where(rows < 0, 0, int(flat.xb.data() or 0) + rows * flat.code_size)  # data() of nothing is None
-    return _native.gather(addresses, flat.code_size)
+    return kernels.gather(addresses, flat.code_size)
 
 
 def from_lists(ivf: Any, places: Ids) -> tuple[Ids, Codes]:
@@ -235,6 +236,6 @@ def from_lists(ivf: Any, places: Ids) -> tuple[Ids, Codes]:
     is_used[numbers[~missing]] = True
     for number in np.flatnonzero(is_used).tolist():
         ids_at[number], codes_at[number] = int(ivf.invlists.get_ids(number)), int(ivf.invlists.get_codes(number))
-    ids = _native.gather(np.where(missing, 0, ids_at[numbers] + 8 * offsets), 8).view(np.int64)[..., 0]
-    found = _native.gather(np.where(missing, 0, codes_at[numbers] + ivf.code_size * offsets), ivf.code_size)
+    ids = kernels.gather(np.where(missing, 0, ids_at[numbers] + 8 * offsets), 8).view(np.int64)[..., 0]
+    found = kernels.gather(np.where(missing, 0, codes_at[numbers] + ivf.code_size * offsets), ivf.code_size)
     return np.where(missing, -1, ids), found

@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from .. import _scan
+from .. import _backend
 from .._common.arrays import as_float32, float32_blocks
 from .._common.types import Codes, Floats, Ids, Vectors
 from .reranking import K_FACTOR, ReRanked
@@ -120,11 +120,11 @@ class IndexBinaryRefine(ReRanked):
     def _merge_beside(self, beside: Any) -> None:
         self.refine_index.merge_from(beside)
 
-    def _let_rank(self, scan: _scan.Scan, n: int) -> None:
+    def _let_rank(self, scan: _backend.Scan, n: int) -> None:
         n_rows, vectors = self._beside_fields()
         scan.n_rows, scan.vectors = n_rows.value, vectors.value
         self._set_metric(scan)
-        _scan.rank_by_vectors(scan, self._beside, self._size_beside, n)
+        _backend.rank_by_vectors(scan, self._beside, self._size_beside, n)
 
 
 def _decode_alike(store: Any, other: Any) -> bool:

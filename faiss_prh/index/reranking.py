@@ -9,9 +9,10 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from .. import _scan
+from .. import _backend
 from .._common.arrays import as_float32
 from .._common.fields import Field, field
+from .._common.filters import selected
 from .._common.interrupts import deferred_interrupts
 from .._common.numbers import as_float, as_int
 from .._common.types import Codes, Floats, Ids, Vectors
@@ -202,7 +203,7 @@ class ReRanked(IndexBinaryPreTransform):
         if not isinstance(rows_index, (faiss.IndexBinaryFlat, faiss.IndexBinaryIVF)):
             raise RuntimeError(f"vectors cannot be removed from {type(rows_index).__name__}")
         ids = binary_ops.ids_of_rows(id_map, np.arange(self.ntotal))
-        rows = faiss.IDSelectorBatch(binary_ops.selected(ids, selector))
+        rows = faiss.IDSelectorBatch(selected(ids, selector))
         removed = binary_ops.remove(keyed, selector)
         self._beside.remove_ids(rows)
         self._keyed_index = keyed
@@ -242,21 +243,21 @@ class ReRanked(IndexBinaryPreTransform):
         scan = scanned.scan(params)
         n_probes, quantizer_params = scanned.set_lists(scan, params)
         z = scanning.let_transform(scan, self.chain, vectors)
-        queries = _scan.Batch(vectors, z, None, n_probes)
+        queries = _backend.Batch(vectors, z, None, n_probes)
         self._let_rank(scan, len(vectors))
         if scanned.is_known:
             if scanned.is_lists and not scan.coarse:
                 codes, quantizer = self._query_codes(vectors), scanned.rows_index.quantizer
                 probes = binary_search.search(quantizer, codes, n_probes, quantizer_params)[1]
-                queries = _scan.Batch(vectors, z, probes, n_probes)
+                queries = _backend.Batch(vectors, z, probes, n_probes)
             scan.shortlist, scan.wants_places = n_short, with_codes
-            D, found = _scan.search(scan, k, queries)
+            D, found = _backend.search(scan, k, queries)
         else:
             of_rows = parameters.of_rows(params, scanned.id_map)
             rows = binary_search.search_rows(scanned.rows_index, self._query_codes(vectors), n_short, of_rows)
             # A hash after a reset (Faiss 1.8) or a forged file finds rows that do not exist.
             scan.n_rows = min(scan.n_rows, scanned.ntotal.value)
-            D, found = _scan.rank(scan, k, rows, queries)
+            D, found = _backend.rank(scan, k, rows, queries)
         return D, *(scanned.rows_and_codes(found) if with_codes else (found, None))
 
     def _n_short(self, scanned: scanning.Scanned, k: int, k_factor: float) -> int:
@@ -278,11 +279,11 @@ class ReRanked(IndexBinaryPreTransform):
         """How many bytes are beside each code."""
         return int(self._beside.code_size)
 
-    def _let_rank(self, scan: _scan.Scan, n: int) -> None:
+    def _let_rank(self, scan: _backend.Scan, n: int) -> None:
         """Let n queries be ranked by what is beside the codes."""
         raise NotImplementedError
 
-    def _set_metric(self, scan: _scan.Scan) -> None:
+    def _set_metric(self, scan: _backend.Scan) -> None:
         if self.metric_type == faiss.METRIC_INNER_PRODUCT:
             scan.is_product = True
             if chain.is_affine(self.chain):

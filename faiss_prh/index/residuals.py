@@ -8,9 +8,9 @@ import faiss
 import numpy as np
 
 from .._common.arrays import LARGEST_NORM, packed_signs
+from .._common.fields import FLOATS
 from .._common.numbers import bytes_of
 from .._common.types import Codes, Floats, Ids
-from .._scan import FLOATS
 from .chain import signs
 
 LONGEST_RESIDUAL = 3 * LARGEST_NORM

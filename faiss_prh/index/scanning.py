@@ -7,10 +7,10 @@ from typing import Any
 
 import faiss
 
+from .._backend import Scan
 from .._common.fields import field
 from .._common.numbers import bytes_of
 from .._common.types import Codes, Floats, Ids
-from .._scan import Scan
 from ..transform import PRHTransform
 from . import binary_search, chain
 from .binary_ops import storage_of, without_id_map
@@ -73,8 +73,7 @@ class Scanned:
             scan.codes, scan.n_codes = self._codes.value, self._n_codes.value
             scan.n_lists, scan.code_size = 1, self._code_size
         if is_filtered(params):
-            scan.selector = int(params.sel.this)
-            scan.keep(params)
+            scan.filter_by(params)
             if self.id_map is not None:
                 scan.ids, scan.n_ids = int(self.id_map.id_map.data() or 0), self.id_map.id_map.size()
         return scan
@@ -109,10 +108,9 @@ class Scanned:
 def let_transform(scan: Scan, transforms: Sequence[Any], vectors: Floats) -> Floats | None:
     """Let native code transform queries by itself, or return what the transforms make of them."""
     first = transforms[0]
-    if len(transforms) != 1 or not isinstance(first, PRHTransform):
+    if len(transforms) != 1 or not isinstance(first, PRHTransform) or not scan.transform_by(first._handle):
         return transformed(scan, transforms, vectors)
     _set_sizes(scan, first.d_in, first.d_out)
-    scan.transform = int(first.this)
     return None
 
 

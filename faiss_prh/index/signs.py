@@ -9,10 +9,10 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from .. import _scan
+from .. import _backend
 from .._common import parts
 from .._common.arrays import as_float32
-from .._common.fields import Field, field
+from .._common.fields import FLOATS, Field, field
 from .._common.locks import ForkSafeLock
 from .._common.numbers import as_float, as_int, bytes_of
 from .._common.types import Codes, Floats, Ids, Vectors
@@ -266,13 +266,13 @@ class IndexIVFSigns(IndexBinaryPreTransform):
             return nothing_found(len(vectors), k, self.metric_type, self._kept_bytes)
         scan.wants_places, scan.shortlist = with_codes, n_short
         self._let_rank(scan, len(vectors))
-        D, found = _scan.search(scan, k, queries)
+        D, found = _backend.search(scan, k, queries)
         if not with_codes:
             return D, found, None
         rows, codes = scanned.rows_and_codes(found)
         return D, rows, with_lists(np.maximum(found, 0) >> 32, codes, self.nlist)
 
-    def _let_rank(self, scan: _scan.Scan, n: int) -> None:
+    def _let_rank(self, scan: _backend.Scan, n: int) -> None:
         """Let n queries be ranked by more than the codes."""
 
     def range_search(
@@ -287,13 +287,15 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         radius = as_float(radius, "radius", -np.inf)
         vectors = as_float32(self._checked(x))
         scan, queries = self._what_to_scan(self._scanned_index(), vectors, parameters.of_binary_index(params))
-        found = list(_scan.range_search(scan, radius, queries))
+        found = list(_backend.range_search(scan, radius, queries))
         counts = np.concatenate([np.empty(0, np.int64), *(np.diff(limits) for limits, _, _ in found)])
         D = np.concatenate([np.empty(0, np.float32), *(distances for _, distances, _ in found)])
         rows = np.concatenate([np.empty(0, np.int64), *(rows for _, _, rows in found)])
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.uint64), D, self._ids_of(rows)
 
-    def _what_to_scan(self, scanned: scanning.Scanned, vectors: Floats, params: Any) -> tuple[_scan.Scan, _scan.Batch]:
+    def _what_to_scan(
+        self, scanned: scanning.Scanned, vectors: Floats, params: Any
+    ) -> tuple[_backend.Scan, _backend.Batch]:
         """Return what to scan, and the queries."""
         params = parameters.checked(scanned.rows_index, params, follows_margin=True)
         margin, quantizer = getattr(params, "margin", None), self._quantizer
@@ -307,16 +309,16 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         if quantizer.metric_type == faiss.METRIC_INNER_PRODUCT:
             scan.is_product = True
             scan.set_offset(chain.offset(self.chain))
-        if type(quantizer) in _scan.FLOATS and quantizer_params is None:  # as native code looks for lists
-            return scan, _scan.Batch(vectors, scanning.let_transform(scan, self.chain, vectors), None, nprobe)
+        if type(quantizer) in FLOATS and quantizer_params is None:  # as native code looks for lists
+            return scan, _backend.Batch(vectors, scanning.let_transform(scan, self.chain, vectors), None, nprobe)
         z = scanning.transformed(scan, self.chain, vectors)
         y = z - chain.offset(self.chain) if scan.is_product else z  # ⟨Aq, Ax + b⟩ is that of q and x, and ⟨Aq, b⟩
         _, probes = parts.search(quantizer, y, nprobe, quantizer_params)
-        return scan, _scan.Batch(vectors, z, probes, nprobe)
+        return scan, _backend.Batch(vectors, z, probes, nprobe)
 
-    def _centroids_at(self, scan: _scan.Scan) -> int:
+    def _centroids_at(self, scan: _backend.Scan) -> int:
         """Return where the centroids are, for as long as the scan lives."""
-        if type(self._quantizer) in _scan.FLOATS:
+        if type(self._quantizer) in FLOATS:
             if self._quantizer_fields is None:
                 self._quantizer_fields = field(self._quantizer, "ntotal"), field(self._quantizer, "codes")
             ntotal, codes = self._quantizer_fields

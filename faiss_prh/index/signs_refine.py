@@ -8,7 +8,7 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from .. import _scan
+from .. import _backend
 from .._common.arrays import as_float32
 from .._common.numbers import as_int
 from .._common.types import Floats, Ids
@@ -75,7 +75,7 @@ class IndexIVFSignsRefine(IndexBinaryRefine, IndexIVFSigns):
         n_short = self._n_short(scanned, k, k_factor)
         return self._estimated(scanned, as_float32(self._checked(x)), k, params, with_codes, n_short)
 
-    def _set_metric(self, scan: _scan.Scan) -> None:
+    def _set_metric(self, scan: _backend.Scan) -> None:
         """Set whether estimates and distances can be compared; the metric is that of the lists."""
         scan.is_isometric = chain.is_isometric(self.chain)
         if scan.is_product:  # which dropping dimensions may make larger

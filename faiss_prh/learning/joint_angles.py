@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .. import _native
+from .._backend import kernels
 from .._common.types import Doubles, Floats, Indices
 from .descent import descend
 from .tiles import tiled, untiled
@@ -51,9 +51,9 @@ def ascend(layers: Layers, tiles: Floats, objective: Objective, steps: int) -> L
 
     def evaluate(angles: Doubles) -> tuple[float, Doubles]:
         theta = angles.astype(np.float32)
-        _native.tiles_turn(tiles, i, j, theta, turned)
+        kernels.tiles_turn(tiles, i, j, theta, turned)
         value, slopes = objective(turned)
-        return -value, -_native.tiles_slopes(turned, slopes, i, j, theta)
+        return -value, -kernels.tiles_slopes(turned, slopes, i, j, theta)
 
     thetas = np.split(descend(evaluate, start, steps).astype(np.float32), ends[:-1])
     return [(i, j, theta) for (i, j, _), theta in zip(layers, thetas, strict=True)]

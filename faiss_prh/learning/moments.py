@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .. import _native
+from .._backend import kernels
 from .._common.arrays import float32_blocks, largest_deviation, whole_numbers
 from .._common.types import Doubles, Floats, Indices, Vectors
 from .pairing import candidates, greedy, matching, mutual_best
@@ -76,9 +76,9 @@ class SampleMoments:
         self._rows[d:] = 0
         first = 0
         for block in float32_blocks(x):
-            _native.rows_fill(self._rows[:d], first, block)
+            kernels.rows_fill(self._rows[:d], first, block)
             first += len(block)
-        self.mean = _native.rows_centre(self._rows[:d])
+        self.mean = kernels.rows_centre(self._rows[:d])
         self._sketch: _Sketch | None = None
         self._variances: Doubles | None = None
 
@@ -96,7 +96,7 @@ class SampleMoments:
 
     def covariances(self, i: Indices, j: Indices) -> Doubles:
         """Return the covariances of the pairs (i, j)."""
-        return _native.rows_covariances(self._rows, i, j)
+        return kernels.rows_covariances(self._rows, i, j)
 
     def matched(self, i: Indices, j: Indices, gain: Gain) -> tuple[Indices, Indices]:
         """Return disjoint pairs with a large gain, each of one of i and one of j (of two of i, if j is i)."""
@@ -127,7 +127,7 @@ class SampleMoments:
     def rotate(self, i: Indices, j: Indices, theta: Floats) -> None:
         """Rotate the disjoint pairs (i, j) by theta."""
         self._variances = None
-        _native.rows_rotate(self._rows, i, j, theta)
+        kernels.rows_rotate(self._rows, i, j, theta)
         if self._sketch is not None:
             self._sketch.rotate(i, j, theta)
 
@@ -154,7 +154,7 @@ class _Sketch:
 
     def rotate(self, i: Indices, j: Indices, theta: Floats) -> None:
         """Rotate the disjoint pairs (i, j) by theta."""
-        _native.rows_rotate(self._rows, i, j, theta)
+        kernels.rows_rotate(self._rows, i, j, theta)
         both = np.concatenate([i, j])
         changed = self._rows[both]
         if largest_deviation(changed, over=1) > 1.5 * self._deviation:  # or more and more values would be clipped
@@ -272,7 +272,7 @@ class CovarianceMoments:
 
     def rotate(self, i: Indices, j: Indices, theta: Floats) -> None:
         """Rotate the disjoint pairs (i, j) by theta."""
-        _native.matrix_rotate(self._scatter, i, j, theta)
+        kernels.matrix_rotate(self._scatter, i, j, theta)
 
 
 def moments_of(x: Vectors, d_out: int, tune: bool) -> Moments:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import faiss
 import numpy as np
 
-from .. import _native
+from .._backend import kernels
 from .._common.arrays import packed_signs, whole_numbers
 from .._common.types import Doubles, Floats, Ids, Indices
 from ..rotation import PairwiseRotation
@@ -78,7 +78,7 @@ def keep_neighbours(
     rows = np.ascontiguousarray(vectors.T)
     first, last = rotation.layers[:-n_last], rotation.layers[-n_last:]
     for layer in first:
-        _native.rows_rotate(rows, *layer)
+        kernels.rows_rotate(rows, *layer)
     rows = rows[kept]
     deviation = float(np.sqrt(np.mean(np.square(rows, dtype=np.float64))))
     if deviation == 0:
@@ -141,7 +141,7 @@ class Judge(NamedTuple):
         """Return the share of neighbours among the ten and the hundred nearest codes: the mean of the two."""
         rows = self.rows.copy()
         for layer in layers:
-            _native.rows_rotate(rows, *layer)
+            kernels.rows_rotate(rows, *layer)
         codes = packed_signs(np.ascontiguousarray(rows.T))
         index = faiss.IndexBinaryFlat(8 * codes.shape[1])
         index.add(codes[: self.n_learned])
@@ -157,7 +157,7 @@ def nearest(whole: Floats, among: Floats, k: int) -> Ids:
     block = max(16, _PRODUCTS // len(among))
     for first in range(0, len(whole), block):
         part = slice(first, first + block)
-        _native.nearest(whole[part] @ among.T, squares[part], squares_among, neighbours[part])
+        kernels.nearest(whole[part] @ among.T, squares[part], squares_among, neighbours[part])
     return neighbours
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import _native
+from .._backend import kernels
 from .._common.types import Doubles, Floats, Indices
-from .._native import _at, _check, _library
 
 _CANDIDATES = 16
 _PRODUCTS = 1 << 23
@@ -30,7 +29,7 @@ def mutual_best(gain: Doubles) -> tuple[Indices, Indices]:
     >>> [part.tolist() for part in mutual_best(np.array([[3.0, 2.0], [4.0, 1.0]]))]
     [[1, 0], [0, 1]]
     """
-    return _matched(np.ascontiguousarray(gain), False)
+    return kernels.match(np.ascontiguousarray(gain), False, _ROUNDS)
 
 
 def matching(gain: Doubles) -> tuple[Indices, Indices]:
@@ -49,14 +48,7 @@ def matching(gain: Doubles) -> tuple[Indices, Indices]:
     [[0], [2]]
     """
     np.fill_diagonal(gain, 0)
-    return _matched(np.ascontiguousarray(gain), True)
-
-
-def _matched(gain: Doubles, is_symmetric: bool) -> tuple[Indices, Indices]:
-    first, second = np.empty((2, min(gain.shape)), dtype=np.int32)
-    count = np.zeros(1, dtype=np.int64)
-    _check(_library.prh_match(_at(gain), *gain.shape, is_symmetric, _ROUNDS, _at(first), _at(second), _at(count)))
-    return first[: count[0]], second[: count[0]]
+    return kernels.match(np.ascontiguousarray(gain), True, _ROUNDS)
 
 
 def candidates(first: Floats, second: Floats, left_out: Indices | None = None) -> tuple[Indices, Indices]:
@@ -86,7 +78,7 @@ def candidates(first: Floats, second: Floats, left_out: Indices | None = None) -
     for start in range(0, len(first), block):
         part = slice(start, start + block)
         products = first[part] @ second.T
-        _native.nearest(np.abs(products, out=products), beyond[part], farther, found[part])
+        kernels.nearest(np.abs(products, out=products), beyond[part], farther, found[part])
     i, j = np.repeat(np.arange(len(first), dtype=np.int32), found.shape[1]), found.ravel().astype(np.int32)
     counts = farther[j] == 0
     return i[counts], j[counts]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .. import _native
+from .._backend import kernels
 from .._common.arrays import whole_numbers
 from .._common.types import Doubles, Floats, Indices
 from .exact import exact_gram, exact_product, orthonormal, principal
@@ -158,7 +158,7 @@ class _Merging:
         self.turn(*(np.concatenate(part) for part in zip(*pairs, strict=True)))
 
     def energies(self, which: Indices) -> Doubles:
-        return _native.rows_covariances(self.loadings, which, which)
+        return kernels.rows_covariances(self.loadings, which, which)
 
     def described(self, which: Indices) -> tuple[Floats, Doubles]:
         """Return the directions of some loadings, as whole numbers whose products are exact, and their energies."""
@@ -167,16 +167,16 @@ class _Merging:
         return whole_numbers(self.loadings[which] / lengths[:, None], over=1), energies
 
     def losses(self, i: Indices, j: Indices) -> Doubles:
-        a, b, c = self.energies(i), self.energies(j), _native.rows_covariances(self.loadings, i, j)
+        a, b, c = self.energies(i), self.energies(j), kernels.rows_covariances(self.loadings, i, j)
         return (a + b) / 2 - np.hypot((a - b) / 2, c)
 
     def turn(self, i: Indices, j: Indices) -> Indices:
         """Turn pairs to their principal axes, so that the larger keeps most. Return the lesser ones."""
         a, b = self.energies(i), self.energies(j)
         i, j = np.where(a < b, j, i), np.where(a < b, i, j)
-        a, b, c = np.maximum(a, b), np.minimum(a, b), _native.rows_covariances(self.loadings, i, j)
+        a, b, c = np.maximum(a, b), np.minimum(a, b), kernels.rows_covariances(self.loadings, i, j)
         theta = pca_angle(a, b, c).astype(np.float32)
-        _native.rows_rotate(self.loadings, i, j, theta)
+        kernels.rows_rotate(self.loadings, i, j, theta)
         self.layers.append((i, j, theta))
         return j
 

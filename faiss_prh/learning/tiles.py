@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .._common.types import AnyArray, Doubles, Floats, Indices
-from .._native import _at, _check, _library
+from .._backend import kernels
+from .._common.types import Doubles, Floats, Indices
 
 TILE = 16
 _PADDED = 16  # signs have a multiple of so many dimensions
@@ -79,10 +79,8 @@ class SoftSigns:
             The vectors, in tiles.
         """
         n, m = self._shape
-        k, magnitudes, products = self._partners.shape[1], np.empty(1), np.empty(self._partners.shape)
-        _check(_library.prh_soft_signs(n, m, _at(y), self._softness, _at(self._signs), _at(magnitudes)))
-        _check(_library.prh_sign_products(n, m, _at(self._signs), k, _at(self._partners), _at(products)))
-        return products, float(magnitudes[0]) / (n * m)
+        magnitudes = kernels.soft_signs(y, m, self._softness, self._signs)
+        return kernels.sign_products(n, self._signs, self._partners), magnitudes / (n * m)
 
     def slopes(self, y: Floats, weights: Doubles, mean_weight: float) -> Floats:
         """
@@ -102,12 +100,8 @@ class SoftSigns:
         n, m = self._shape
         if self._slopes.shape != y.shape:
             self._slopes = np.empty_like(y)
-        slopes_of_products = weights.astype(np.float32)  # held here, or only its address would be
-        pairs: list[AnyArray] = [self._partners, self._ends, self._incident, self._owners, slopes_of_products]
-        _check(
-            _library.prh_sign_slopes(
-                n, m, _at(self._signs), self._partners.shape[1], *map(_at, pairs),
-                self._softness, mean_weight / (n * m), _at(y), _at(self._slopes),
-            )
+        kernels.sign_slopes(
+            y, self._signs, self._partners, self._ends, self._incident, self._owners, weights.astype(np.float32),
+            self._softness, mean_weight / (n * m), self._slopes,
         )  # fmt: skip
         return self._slopes

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import _native
+from .._backend import kernels
 from .._common.arrays import LARGEST_NORM, as_vectors, check_usable
 from .._common.numbers import as_int
 from .._common.types import Vectors
@@ -125,7 +125,7 @@ def _learn_with_tail(moments: SampleMoments, sample: Sample, d_out: int, width: 
         vectors = sample.in_random_order() - centre
         rows = np.ascontiguousarray(vectors.T)
         for layer in layers:
-            _native.rows_rotate(rows, *layer)
+            kernels.rows_rotate(rows, *layer)
         y = exact_product(rows[kept].T, tail.T).astype(np.float32)
         n_last = parameters.n_iso + parameters.n_pca
         turned = keep_neighbours(turned, all_outputs, n_last, y, np.zeros(d_out), parameters.seed, vectors)
@@ -133,7 +133,7 @@ def _learn_with_tail(moments: SampleMoments, sample: Sample, d_out: int, width: 
         for layer in turned.layers:
             outputs.rotate(*layer)
     for layer in turned.layers:
-        _native.rows_rotate(tail, *layer)
+        kernels.rows_rotate(tail, *layer)
     rotation = without_idle_rotations(PairwiseRotation(len(centre), layers), len(centre), kept)
     return Model(rotation, centre, kept, share, spread_of(outputs.variances()) if total else math.nan, tail)
 

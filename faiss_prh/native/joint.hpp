@@ -39,6 +39,8 @@ struct Partners {
 };
 
 struct JointKernel {
+    // Rotates two rows of m values.
+    void (*rows_rotate)(float* a, float* b, std::int64_t m, float cosine, float sine);
     // A tile has n rows of 16 vectors. Turns x into y.
     void (*turn)(const Turns& turns, std::int64_t n, const float* x, float* y);
     // Undoes the turns on the values y and the slopes g of a tile; adds the slopes of angles to 8 sums for each.

@@ -28,6 +28,14 @@ inline double total(const V (&sums)[kEight]) {
     return (static_cast<double>(four[0]) + four[1]) + (static_cast<double>(four[2]) + four[3]);
 }
 
+void rows_rotate(float* __restrict a, float* __restrict b, std::int64_t m, float cosine, float sine) {
+    for (std::int64_t k = 0; k < m; k++) {
+        const float x = a[k], y = b[k];
+        a[k] = cosine * x - sine * y;
+        b[k] = sine * x + cosine * y;
+    }
+}
+
 void turn(const Turns& turns, std::int64_t n, const float* x, float* y) {
     __builtin_memcpy(y, x, n * kTile * sizeof(float));
     for (std::int64_t t = 0; t < turns.count; t++) {
@@ -216,7 +224,7 @@ std::int64_t collect(const float* products, const float* norms, float own, float
 }  // namespace
 
 namespace PRH_LEVEL {
-extern const JointKernel joint_kernel = {turn, slopes, soft_signs, products, sign_slopes, collect};
+extern const JointKernel joint_kernel = {rows_rotate, turn, slopes, soft_signs, products, sign_slopes, collect};
 }
 
 }  // namespace prh

@@ -388,19 +388,11 @@ double rows_centre(float* row, std::int64_t m) {
     return mean;
 }
 
-void rows_rotate(float* __restrict a, float* __restrict b, std::int64_t m, float cosine, float sine) {
-    for (std::int64_t k = 0; k < m; k++) {
-        const float x = a[k], y = b[k];
-        a[k] = cosine * x - sine * y;
-        b[k] = sine * x + cosine * y;
-    }
-}
-
 }  // namespace
 
 namespace PRH_LEVEL {
 extern const Kernel kernel = {encode,    apply,       multiply,        first_unusable_row,
-                              rows_fill, rows_centre, rows_covariance, rows_rotate};
+                              rows_fill, rows_centre, rows_covariance};
 }
 
 }  // namespace prh

@@ -60,7 +60,6 @@ struct Kernel {
                         std::int64_t first, std::int64_t count, const float* x);
     double (*rows_centre)(float* row, std::int64_t m);
     double (*rows_covariance)(const float* a, const float* b, std::int64_t m);
-    void (*rows_rotate)(float* a, float* b, std::int64_t m, float cosine, float sine);
 };
 
 // Two rows more than dimensions: the partners of dimensions that sit a layer out.

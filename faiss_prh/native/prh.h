@@ -30,6 +30,8 @@ PRH_API void prh_set_thread_source(int (*max_threads)());
 
 // A linear one is a faiss::LinearTransform, with its dense matrix, which Faiss writes and clones.
 PRH_API PrhTransform* prh_transform_new(int d_in, int d_out, bool is_linear, PrhTrainCallback train);
+// For one that Faiss has never seen.
+PRH_API void prh_transform_free(PrhTransform* transform);
 
 // Replaces what the transform does: a rotation of n dimensions, of which the first d_in are the input and the others
 // zero; kept[0 .. n_kept] are the output, or what `tail`, d_out rows of n_kept values, is multiplied with to give it. Without

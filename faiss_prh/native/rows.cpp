@@ -56,7 +56,10 @@ const char* prh_rows_covariances(const float* rows, std::int64_t m, std::int64_t
 const char* prh_rows_rotate(float* rows, std::int64_t m, std::int64_t n_pairs, const std::int32_t* i,
                        const std::int32_t* j, const float* theta) {
     return for_rows(n_pairs, m, [&](std::int64_t p) {
-        prh::kernel().rows_rotate(rows + i[p] * m, rows + j[p] * m, m, std::cos(theta[p]), std::sin(theta[p]));
+        // By way of double precision, which every library of mathematics rounds to the same float.
+        const double angle = theta[p];
+        prh::joint_kernel().rows_rotate(rows + i[p] * m, rows + j[p] * m, m, static_cast<float>(std::cos(angle)),
+                                        static_cast<float>(std::sin(angle)));
     });
 }
 

@@ -357,6 +357,10 @@ PrhTransform* prh_transform_new(int d_in, int d_out, bool is_linear, PrhTrainCal
                      : prh::new_transform<faiss::VectorTransform>(d_in, d_out, train);
 }
 
+void prh_transform_free(PrhTransform* transform) {
+    delete reinterpret_cast<faiss::VectorTransform*>(transform);
+}
+
 const char* prh_transform_set(PrhTransform* transform, int n, int n_layers, const std::int64_t* layer_ends,
                               const std::int32_t* i, const std::int32_t* j, const float* theta, const float* mean,
                               int n_kept, const std::int32_t* kept, const float* tail) {

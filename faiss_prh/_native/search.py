@@ -11,13 +11,13 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from ._common.arrays import unusable
-from ._common.parts import cut
-from ._common.types import Floats, Ids
-from ._native import _at, _check, _library
+from .._common.arrays import unusable
+from .._common.fields import FLOATS
+from .._common.parts import cut
+from .._common.types import Floats, Ids
+from .library import at, check, library
+from .transforms import does_not_fit
 
-FLOATS = (faiss.IndexFlat, faiss.IndexFlatL2, faiss.IndexFlatIP)
-"""The indexes that keep vectors as floats, one after the other; those derived from them may not."""
 QUERIES_OF_A_THREAD = 16
 """How many queries native code gives a thread at a time."""
 
@@ -46,8 +46,18 @@ class Scan(ctypes.Structure):
 
     def set_offset(self, offset: Floats) -> None:
         """Say what the transforms make of zero, for inner products."""
-        self.offset = _at(offset)
+        self.offset = at(offset)
         self.keep(offset)
+
+    def transform_by(self, transform: Any) -> bool:
+        """Let queries be transformed on the way, and return whether that is possible."""
+        self.transform = transform
+        return True
+
+    def filter_by(self, params: Any) -> None:
+        """Leave out what the filter of search parameters does not allow."""
+        self.selector = int(params.sel.this)
+        self.keep(params)
 
     def keep(self, *things: Any) -> None:
         """Keep alive what fields point to."""
@@ -66,15 +76,15 @@ class Queries(ctypes.Structure):
 
 
 def _declare(name: str, *arguments: Any) -> None:
-    function = getattr(_library, f"prh_{name}")
+    function = getattr(library, f"prh_{name}")
     function.restype, function.argtypes = c_char_p, [POINTER(Scan), POINTER(Queries), *arguments]
 
 
 _declare("search", c_int64, c_void_p, c_void_p)
 _declare("rank", c_int64, c_void_p, c_int64, c_void_p, c_void_p)
 _declare("range_search", c_float, c_void_p, POINTER(c_void_p), POINTER(c_void_p))
-_library.prh_set_slots.argtypes = [c_int, c_int, c_int]
-_library.prh_free.argtypes = [c_void_p]
+library.prh_set_slots.argtypes = [c_int, c_int, c_int]
+library.prh_free.argtypes = [c_void_p]
 
 
 def search(scan: Scan, k: int, queries: Batch) -> tuple[Floats, Ids]:
@@ -82,7 +92,7 @@ def search(scan: Scan, k: int, queries: Batch) -> tuple[Floats, Ids]:
     n = len(queries.arrays[0])
     D, I = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
     for x, z, probes, distances, found in cut(*queries.arrays, D, I):
-        queries.run(x, z, probes, _library.prh_search, scan, k, _at(distances), _at(found))
+        queries.run(x, z, probes, library.prh_search, scan, k, at(distances), at(found))
     return D, I
 
 
@@ -91,7 +101,7 @@ def rank(scan: Scan, k: int, rows: Ids, queries: Batch) -> tuple[Floats, Ids]:
     n, n_rows = rows.shape
     D, I = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
     for x, z, probes, among, distances, found in cut(*queries.arrays, rows, D, I):
-        queries.run(x, z, probes, _library.prh_rank, scan, n_rows, _at(among), k, _at(distances), _at(found))
+        queries.run(x, z, probes, library.prh_rank, scan, n_rows, at(among), k, at(distances), at(found))
     return D, I
 
 
@@ -99,13 +109,13 @@ def range_search(scan: Scan, radius: float, queries: Batch) -> Iterator[tuple[Id
     """Yield limits, distances and rows of all that is within a radius, for some queries at a time."""
     for x, z, probes in cut(*queries.arrays):
         limits, D, I = np.empty(len(x) + 1, np.int64), c_void_p(), c_void_p()
-        queries.run(x, z, probes, _library.prh_range_search, scan, radius, _at(limits), byref(D), byref(I))
+        queries.run(x, z, probes, library.prh_range_search, scan, radius, at(limits), byref(D), byref(I))
         try:
             found = int(limits[-1])
             yield limits, _copied(D, found, np.float32), _copied(I, found, np.int64)
         finally:
-            _library.prh_free(D)
-            _library.prh_free(I)
+            library.prh_free(D)
+            library.prh_free(I)
 
 
 class Batch:
@@ -129,11 +139,11 @@ class Batch:
     def run(self, x: Floats, z: Floats | None, probes: Ids | None, native: Any, scan: Scan, *arguments: Any) -> None:
         """Call a native function with some of the queries, and raise the error that it reports."""
         some = Queries()
-        some.n, some.n_probes, some.x, some.unusable = len(x), self.n_probes, _at(x), -1
+        some.n, some.n_probes, some.x, some.unusable = len(x), self.n_probes, at(x), -1
         if z is not None:
-            some.z = _at(z)
+            some.z = at(z)
         if probes is not None:
-            some.probes = _at(probes)
+            some.probes = at(probes)
         try:
             message = native(scan, some, *arguments)
         except SystemError as error:  # ctypes finds what a filter in Python raised when the function is back
@@ -142,9 +152,9 @@ class Batch:
             raise error.__cause__ from None
         if message is not None:
             if some.unusable >= 0:
-                first = (some.x - _at(self.arrays[0])) // x.strides[0]
+                first = (some.x - at(self.arrays[0])) // x.strides[0]
                 raise unusable(x[some.unusable], f"vector {first + some.unusable}")
-            _check(message)
+            check(message)
 
 
 def _copied(memory: c_void_p, n: int, dtype: npt.DTypeLike) -> Any:
@@ -170,9 +180,15 @@ def rank_by_vectors(scan: Scan, store: Any, size: int, n: int) -> None:
 
 def rank_by_bytes(scan: Scan, size: int, tables: Floats) -> None:
     """Let queries be ranked by `size` bytes beside each code, which stand for norms, and products with the offset."""
-    at = _at(tables)
-    scan.beside_size, scan.norms, scan.products = size, at, at + tables.itemsize * 256
+    norms = at(tables)
+    scan.beside_size, scan.norms, scan.products = size, norms, norms + tables.itemsize * 256
     scan.keep(tables)
+
+
+def check_layout() -> None:
+    """Raise a LayoutMismatch unless native code finds its way in this Faiss."""
+    _find_functions_of_lists()
+    _check_search()
 
 
 def _find_functions_of_lists() -> None:
@@ -196,36 +212,26 @@ def _find_functions_of_lists() -> None:
     at_codes, at_ids = int(lists.get_codes(1)), int(lists.get_ids(1))
     size, third = call(2), call(4)
     if size == len(ids) and third == at_ids and call(3) == at_codes:
-        _library.prh_set_slots(2, 3, 4)
+        library.prh_set_slots(2, 3, 4)
     elif size == len(ids) and third == at_codes and call(5) == at_ids:
-        _library.prh_set_slots(2, 4, 5)
+        library.prh_set_slots(2, 4, 5)
     else:
-        raise _does_not_fit("InvertedLists")
+        raise does_not_fit("InvertedLists")
 
 
 def _check_search() -> None:
     """Search two codes with a filter and with a store of vectors, both of Faiss's own."""
     codes = np.array([[1], [3]], np.uint8)
     selector = faiss.IDSelectorRange(1, 2)
-    scan = Scan(codes=_at(codes), n_lists=1, n_codes=2, code_size=1, bits=2, n_rows=2, shortlist=2, d=2)
-    scan.selector = int(selector.this)
+    sizes = {"n_lists": 1, "n_codes": 2, "code_size": 1, "bits": 2, "n_rows": 2, "shortlist": 2, "d": 2}
+    scan = Scan(codes=at(codes), **sizes)
+    scan.filter_by(faiss.SearchParameters(sel=selector))
     x = np.zeros((1, 2), np.float32)
     if search(scan, 2, Batch(x, x))[1].tolist() != [[1, -1]]:
-        raise _does_not_fit("IDSelector")
+        raise does_not_fit("IDSelector")
     store = faiss.IndexScalarQuantizer(2, faiss.ScalarQuantizer.QT_fp16)
     store.add(np.array([[3, 4], [0, 2]], np.float32))
-    scan.selector, scan.vectors = None, int(store.codes.data())
+    scan = Scan(codes=at(codes), vectors=int(store.codes.data()), **sizes)
     rank_by_vectors(scan, store, store.code_size, 1)
     if search(scan, 2, Batch(x, x))[0].tolist() != [[4, 25]]:
-        raise _does_not_fit("DistanceComputer")
-
-
-def _does_not_fit(name: str) -> ImportError:
-    return ImportError(
-        f"faiss-prh does not fit this Faiss ({faiss.__version__}): its {name} has another layout than that of "
-        "faiss-cpu 1.8 to 1.15"
-    )
-
-
-_find_functions_of_lists()
-_check_search()
+        raise does_not_fit("DistanceComputer")

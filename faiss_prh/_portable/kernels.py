@@ -1,0 +1,20 @@
+"""The functions of `_native.kernels`, in NumPy."""
+
+from .rows import gather, match, matrix_rotate, nearest, rows_centre, rows_covariances, rows_fill, rows_rotate
+from .tiles import sign_products, sign_slopes, soft_signs, tiles_slopes, tiles_turn
+
+__all__ = [
+    "gather",
+    "match",
+    "matrix_rotate",
+    "nearest",
+    "rows_centre",
+    "rows_covariances",
+    "rows_fill",
+    "rows_rotate",
+    "sign_products",
+    "sign_slopes",
+    "soft_signs",
+    "tiles_slopes",
+    "tiles_turn",
+]

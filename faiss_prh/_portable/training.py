@@ -1,0 +1,76 @@
+"""
+Training through Faiss's indexes, where their C++ cannot call back into Python.
+
+Faiss's Python classes of indexes that may hold transforms then train those of this package first, and leave the rest to
+Faiss.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import faiss
+import numpy as np
+
+from .._common.types import Floats
+
+_ours: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""By address, what has a function `train`, of an address and vectors."""
+
+
+def register(stock: Any) -> None:
+    """Train a transform when Faiss trains an index with it inside."""
+    _ours[int(stock.proxy.this)] = stock
+
+
+def _inside(index: Any) -> list[Any]:
+    """Return the indexes that an index gives its training vectors to, as they are."""
+    if isinstance(index, faiss.IndexIDMap):
+        return [index.index]
+    if isinstance(index, faiss.IndexRefine):
+        return [index.base_index]
+    if isinstance(index, (faiss.IndexShards, faiss.IndexReplicas)):
+        return [index.at(number) for number in range(index.count())]
+    return []
+
+
+def _train_ours(index: Any, x: Floats) -> None:
+    index = faiss.downcast_index(index)
+    for inside in _inside(index):
+        _train_ours(inside, x)
+    if not isinstance(index, faiss.IndexPreTransform):
+        return
+    chain = [index.chain.at(number) for number in range(index.chain.size())]
+    untrained = [number for number, one in enumerate(chain) if not one.is_trained and int(one.this) in _ours]
+    for number, transform in enumerate(chain[: untrained[-1] + 1] if untrained else ()):
+        if number in untrained:
+            address = int(transform.this)
+            try:
+                _ours[address].train(address, x)
+            except Exception as error:  # as an error that has gone through C++
+                raise RuntimeError(f"{type(error).__name__}: {error}") from error
+        elif not transform.is_trained:
+            transform.train(x)
+        if number < untrained[-1]:
+            x = transform.apply(x)
+
+
+def _training_ours(train: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(train)
+    def train_all(self: Any, x: Any, *more: Any, **named: Any) -> None:
+        vectors = np.ascontiguousarray(x, dtype=np.float32)
+        if vectors.ndim == 2 and vectors.shape[1] == self.d:  # else Faiss has its own error
+            _train_ours(self, vectors)
+        train(self, x, *more, **named)
+
+    return train_all
+
+
+for _name in ("Index", "IndexPreTransform", "IndexIDMap", "IndexIDMap2", "IndexRefine", "IndexRefineFlat",
+              "IndexShards", "IndexReplicas"):  # fmt: skip
+    _kind = getattr(faiss, _name)
+    if "train" in vars(_kind):
+        _kind.train = _training_ours(_kind.train)

@@ -1,0 +1,186 @@
+"""Transforms as stock Faiss has them, with a dense matrix, and beside each what runs when Python calls it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import faiss
+import numpy as np
+
+from .._common.arrays import first_unusable_row, packed_signs
+from .._common.types import AnyArray, Codes, Doubles, Floats, Ids, Indices
+from . import training
+from .rows import cosines
+
+_CACHED = 1 << 16
+"""Values of vectors that stay in a cache while layers are applied to them."""
+
+
+class Rotation(NamedTuple):
+    """What a transform does: subtract the mean, apply layers, keep some dimensions, multiply with the tail if any."""
+
+    n: int
+    layers: list[tuple[Indices, Indices, Doubles, Doubles]]  # pairs, cosines, sines
+    mean: Floats
+    kept: Indices
+    tail: Floats | None
+
+    @classmethod
+    def of(
+        cls, n: int, ends: Ids, i: Indices, j: Indices, theta: Floats, mean: Floats, kept: Indices,
+        tail: Floats | None = None,
+    ) -> Rotation:  # fmt: skip
+        """Return the rotation of what `_native.transforms.set_rotation` takes."""
+        cosine, sine = cosines(theta)
+        layers = [
+            (i[begin:end], j[begin:end], cosine[begin:end, None], sine[begin:end, None])
+            for begin, end in itertools.pairwise([0, *ends.tolist()])
+        ]
+        return cls(n, layers, mean, kept, tail)
+
+    def turned(self, rows: AnyArray, back: bool = False) -> AnyArray:
+        """Apply the layers to rows, one for each dimension, in place, or undo them; and return the rows."""
+        direction = -1 if back else 1
+        for i, j, cosine, sine in self.layers[::direction]:
+            c, s = cosine.astype(rows.dtype), (direction * sine).astype(rows.dtype)
+            u, w = rows[i], rows[j]
+            rows[i] = c * u - s * w
+            rows[j] = s * u + c * w
+        return rows
+
+    def dense(self) -> Floats:
+        """Return the matrix."""
+        rows = np.zeros((self.n, len(self.kept) if self.tail is None else len(self.tail)))
+        rows[self.kept] = np.eye(len(self.kept)) if self.tail is None else self.tail.T
+        return np.ascontiguousarray(self.turned(rows, back=True)[: len(self.mean)].T, dtype=np.float32)
+
+
+class Rotating:
+    """What runs when Python calls a transform; `_native.transforms` has the same in native code."""
+
+    _rotation: Rotation
+
+    def __init__(self, d_in: int, d_out: int) -> None: ...
+
+    def set(self, *what: Any) -> None:
+        """Become a rotation: what `set_rotation` takes."""
+        self._rotation = Rotation.of(*what)
+
+    def encode(self, x: Floats, codes: Codes, norms: Floats | None) -> int | None:
+        """Write codes, and norms."""
+        bad = first_unusable_row(x)
+        for part, y in self._outputs(x[:bad]):
+            codes[part] = packed_signs(y)
+            if norms is not None:
+                norms[part] = np.sqrt(np.square(y, dtype=np.float64).sum(axis=1))
+        return bad
+
+    def apply(self, x: Floats, y: Floats) -> int | None:
+        """Write the transform of `x` to `y`."""
+        for part, outputs in self._outputs(x):
+            y[part] = outputs
+        return first_unusable_row(x)
+
+    def _outputs(self, x: Floats) -> Any:
+        """Yield what comes out for some vectors after the other, and which they are."""
+        rotation = self._rotation
+        d, step = len(rotation.mean), max(1, _CACHED // rotation.n)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for first in range(0, len(x), step):
+                part = slice(first, first + step)
+                rows = np.zeros((rotation.n, len(x[part])), np.float32)
+                rows[:d] = (x[part] - rotation.mean).T
+                kept = np.ascontiguousarray(rotation.turned(rows)[rotation.kept].T)
+                # Not by BLAS, whose rounding depends on how many vectors there are.
+                yield part, kept if rotation.tail is None else np.einsum("vk,ok->vo", kept, rotation.tail)
+
+    def reverse(self, y: Floats, x: Floats) -> int | None:
+        """Write to `x` what the transform takes to `y`."""
+        rotation = self._rotation
+        step, back = max(1, _CACHED // rotation.n), None if rotation.tail is None else rotation.tail.T.copy()
+        with np.errstate(over="ignore", invalid="ignore"):
+            for first in range(0, len(y), step):
+                part = slice(first, first + step)
+                rows = np.zeros((rotation.n, len(y[part])), np.float32)
+                rows[rotation.kept] = (y[part] if back is None else np.einsum("vo,ko->vk", y[part], back)).T
+                x[part] = rotation.turned(rows, back=True)[: len(rotation.mean)].T + rotation.mean
+        return first_unusable_row(y)
+
+
+class _Kind(Protocol):
+    def __call__(self, d_in: int, d_out: int) -> Any: ...
+
+
+class Stock:
+    """
+    A linear transform of Faiss's own, and what runs beside it.
+
+    Where its matrix would be too large, it has none, and Faiss says so when it is to run.
+    """
+
+    def __init__(self, d_in: int, d_out: int, is_linear: bool, rotating: Any, train: Callable[..., None]) -> None:
+        self.proxy = faiss.LinearTransform(d_in, d_out, True)
+        self.proxy.is_trained = False
+        self.is_linear, self.rotating, self.train = is_linear, rotating, train
+
+    def set(self, *what: Any) -> None:
+        """Become a rotation."""
+        self.rotating.set(*what)
+        if self.is_linear:
+            rotation = Rotation.of(*what)
+            matrix = rotation.dense()
+            offset = -(matrix.astype(np.float64) @ rotation.mean)
+            faiss.copy_array_to_vector(matrix.ravel(), self.proxy.A)
+            faiss.copy_array_to_vector(offset.astype(np.float32), self.proxy.b)
+            self.proxy.have_bias = bool(rotation.mean.any())
+        self.proxy.is_orthonormal = self.proxy.is_trained = True
+
+
+class Transforms:
+    """
+    The functions of `_native.transforms`, with stock transforms.
+
+    Parameters
+    ----------
+    rotating : type
+        What runs beside them: `Rotating`, here or in `_native.transforms`.
+    """
+
+    def __init__(self, rotating: _Kind) -> None:
+        self._rotating = rotating
+
+    @staticmethod
+    def train_callback(train: Callable[[int, Floats], None]) -> Callable[[int, Floats], None]:
+        """Return what is called when Faiss wants a transform to be trained."""
+        return train
+
+    def new_transform(self, d_in: int, d_out: int, is_linear: bool, train: Any) -> tuple[Any, Any, Stock]:
+        """Return a new transform: Faiss's proxy, which owns it, what has its fields, and what is to be passed here."""
+        stock = Stock(d_in, d_out, is_linear, self._rotating(d_in, d_out), train)
+        training.register(stock)
+        return stock.proxy, stock.proxy, stock
+
+    @staticmethod
+    def set_rotation(transform: Stock, *what: Any) -> None:
+        """Make a transform rotate."""
+        transform.set(*what)
+
+    @staticmethod
+    def encode(transform: Stock, x: Floats, codes: Codes, norms: Floats | None = None) -> int | None:
+        """Write the codes of `x`, and norms. Return the first row not finite or too large, or None."""
+        row: int | None = transform.rotating.encode(x, codes, norms)
+        return row
+
+    @staticmethod
+    def apply(transform: Stock, x: Floats, y: Floats) -> int | None:
+        """Write the transform of `x` to `y`. Return the first row not finite or too large, or None."""
+        row: int | None = transform.rotating.apply(x, y)
+        return row
+
+    @staticmethod
+    def reverse(transform: Stock, y: Floats, x: Floats) -> int | None:
+        """Write to `x` what the transform takes to `y`. Return the first row not finite or too large, or None."""
+        row: int | None = transform.rotating.reverse(y, x)
+        return row
