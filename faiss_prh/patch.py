@@ -158,10 +158,10 @@ def _our_parts(index: Any) -> list[Any]:
 def _can_be_written_by_faiss(part: Any) -> bool:
     """Whether Faiss takes a part for one of its own, which a PRHTransform with a dense matrix is: a LinearTransform."""
     # Of an untrained one Faiss would make a LinearTransform that can never be trained.
-    is_linear = isinstance(part, PRHTransform) and isinstance(
-        faiss.downcast_VectorTransform(part), faiss.LinearTransform
-    )
-    return is_linear and bool(part.is_trained)
+    if not (isinstance(part, PRHTransform) and part.is_trained):
+        return False
+    known = faiss.downcast_VectorTransform(part)
+    return isinstance(known, faiss.LinearTransform) and known.A.size() > 0
 
 
 def _start_of(path: str | os.PathLike[str], size: int) -> bytes:

@@ -456,6 +456,16 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         norms = np.empty(len(vectors), dtype=np.float32)
         return self._run(transforms.encode, vectors, self._new_codes(vectors), norms), norms
 
+    def check_identical(self, other: Any) -> None:
+        """
+        Raise a RuntimeError unless another transform does the same: one with this rotation, or a dense copy of it.
+
+        Parameters
+        ----------
+        other : faiss.VectorTransform
+        """
+        transforms.check_identical(self._handle, self, other)
+
     def to_bytes(self) -> bytes:
         """
         Return the transform as bytes, for `from_bytes`. Pickling and copying go through the same bytes.

@@ -22,6 +22,14 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # What only concerns native code, by name, and why. All else runs without it as well (.ci/portable).
 ONLY_NATIVE = {
     "test_native.py": "the library itself",
+    "test_linear.py::test_the_sparse_kernel_runs_all_the_same": "Faiss multiplies with the matrix",
+    "test_linear.py::test_beyond_the_limit_it_is_a_plain_transform": "Faiss has a transform without a matrix",
+    "test_linear.py::test_the_default_limit_is_the_matrix_of_4096_dimensions": "the same",
+    "test_linear.py::test_copies_keep_the_limit": "the same",
+    "test_linear.py::test_files_of_strangers_get_no_matrix": "the same",
+    "test_reconstruct.py::test_signs_come_back_as_from_stock_faiss": "the matrix lacks the mean of what is dropped",
+    "test_signs.py::test_a_margin_of_zero_finds_k_and_less_of_what_is_near": "all codes are looked at closely",
+    "test_signs.py::test_a_margin_in_range_search": "the same",
 }
 
 

@@ -148,7 +148,9 @@ def test_a_faiss_of_another_layout_is_refused(wrong):
 )
 def test_a_faiss_of_another_layout_is_left_alone(doctoring):
     """Without a stock transform that works, `PRHTransform` would not either; what is asked is what was chosen."""
-    done = run_python(f"import faiss\n{doctoring}\nfrom faiss_prh import _backend; print(_backend.BACKEND, _backend.REASON)")
+    done = run_python(
+        f"import faiss\n{doctoring}\nfrom faiss_prh import _backend; print(_backend.BACKEND, _backend.REASON)"
+    )
     assert done.stdout.startswith(f"kernels Faiss {faiss.__version__} has another layout"), done.stderr
     assert "than faiss-cpu 1.8 to 1.15 of VectorTr" in done.stdout
 

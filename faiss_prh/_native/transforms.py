@@ -103,6 +103,11 @@ def reverse(transform: int, y: Floats, x: Floats) -> int | None:
     return _unusable(library.prh_transform_reverse(transform, len(y), at(y), at(x)))
 
 
+def check_identical(_: int, proxy: Any, other: Any) -> None:
+    """Raise a RuntimeError unless another transform does the same."""
+    faiss.VectorTransform.check_identical(proxy, other)
+
+
 def _unusable(row: int) -> int | None:
     if row == -2:
         check(library.prh_last_failure())

@@ -9,6 +9,7 @@ import faiss
 import numpy as np
 
 from .._common.fields import FLOATS, memory_at
+from .._common.filters import filter_of
 from .._common.parts import cut
 from .._common.types import Floats, Ids
 from .candidates import Candidates, Searched
@@ -45,7 +46,7 @@ class Scan:
 
     def filter_by(self, params: Any) -> None:
         """Leave out what the filter of search parameters does not allow."""
-        self.selector = params.sel
+        self.selector = filter_of(params)
         self.keep(params)
 
     def keep(self, *things: Any) -> None:

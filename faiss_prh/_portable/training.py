@@ -26,6 +26,11 @@ def register(stock: Any) -> None:
     _ours[int(stock.proxy.this)] = stock
 
 
+def ours(transform: Any) -> Any:
+    """Return what was registered for a transform, or None."""
+    return _ours.get(int(transform.this))
+
+
 def _inside(index: Any) -> list[Any]:
     """Return the indexes that an index gives its training vectors to, as they are."""
     if isinstance(index, faiss.IndexIDMap):
@@ -44,6 +49,13 @@ def _train_ours(index: Any, x: Floats) -> None:
     if not isinstance(index, faiss.IndexPreTransform):
         return
     chain = [index.chain.at(number) for number in range(index.chain.size())]
+    for stock in filter(None, map(ours, chain)):
+        if not stock.is_linear:
+            d_in, d_out = stock.proxy.d_in, stock.proxy.d_out
+            raise RuntimeError(
+                f"without native code, Faiss needs the dense matrix of PRHTransform({d_in}, {d_out}): make it with "
+                f"max_dense_bytes={4 * d_in * d_out} or more, or use it in front of a binary index"
+            )
     untrained = [number for number, one in enumerate(chain) if not one.is_trained and int(one.this) in _ours]
     for number, transform in enumerate(chain[: untrained[-1] + 1] if untrained else ()):
         if number in untrained:

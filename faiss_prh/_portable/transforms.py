@@ -89,7 +89,7 @@ class Rotating:
         d, step = len(rotation.mean), max(1, _CACHED // rotation.n)
         with np.errstate(over="ignore", invalid="ignore"):
             for first in range(0, len(x), step):
-                part = slice(first, first + step)
+                part = slice(first, min(first + step, len(x)))
                 rows = np.zeros((rotation.n, len(x[part])), np.float32)
                 rows[:d] = (x[part] - rotation.mean).T
                 kept = np.ascontiguousarray(rotation.turned(rows)[rotation.kept].T)
@@ -124,18 +124,38 @@ class Stock:
         self.proxy = faiss.LinearTransform(d_in, d_out, True)
         self.proxy.is_trained = False
         self.is_linear, self.rotating, self.train = is_linear, rotating, train
+        self._what: tuple[Any, ...] = ()
 
     def set(self, *what: Any) -> None:
         """Become a rotation."""
         self.rotating.set(*what)
+        self._what = what
         if self.is_linear:
             rotation = Rotation.of(*what)
             matrix = rotation.dense()
-            offset = -(matrix.astype(np.float64) @ rotation.mean)
+            offset = -(matrix.astype(np.float64) @ rotation.mean)[: None if rotation.mean.any() else 0]
             faiss.copy_array_to_vector(matrix.ravel(), self.proxy.A)
             faiss.copy_array_to_vector(offset.astype(np.float32), self.proxy.b)
-            self.proxy.have_bias = bool(rotation.mean.any())
+            self.proxy.have_bias = len(offset) > 0
         self.proxy.is_orthonormal = self.proxy.is_trained = True
+
+    def does_as(self, other: Stock) -> bool:
+        """Whether another one does the same."""
+        if not (self.proxy.is_trained and other.proxy.is_trained):
+            return bool(self.proxy.is_trained == other.proxy.is_trained)
+        return all(map(np.array_equal, self._what, other._what))
+
+    def is_twin(self, other: Any) -> bool:
+        """Whether Faiss has written this one and read it again."""
+        if not (self.is_linear and self.proxy.is_trained and other.is_trained):
+            return False
+        norm = float(np.linalg.norm(self._what[5]))  # the mean's
+        return _are_close(self.proxy.A, other.A, 1) and _are_close(self.proxy.b, other.b, norm)
+
+
+def _are_close(some: Any, others: Any, scale: float) -> bool:
+    a, b = faiss.vector_to_array(some), faiss.vector_to_array(others)
+    return a.shape == b.shape and bool((np.abs(a - b) <= 1e-5 * scale).all())
 
 
 class Transforms:
@@ -166,6 +186,16 @@ class Transforms:
     def set_rotation(transform: Stock, *what: Any) -> None:
         """Make a transform rotate."""
         transform.set(*what)
+
+    @staticmethod
+    def check_identical(transform: Stock, _: Any, other: Any) -> None:
+        """Raise a RuntimeError unless another transform does the same."""
+        stock, linear = training.ours(other), faiss.downcast_VectorTransform(other)
+        if stock is None and not isinstance(linear, faiss.LinearTransform):
+            raise RuntimeError("PRHTransform: the other transform is not a PRHTransform")
+        is_alike = (other.d_in, other.d_out) == (transform.proxy.d_in, transform.proxy.d_out)
+        if not is_alike or not (transform.is_twin(linear) if stock is None else transform.does_as(stock)):
+            raise RuntimeError("PRHTransform: the other transform holds another rotation")
 
     @staticmethod
     def encode(transform: Stock, x: Floats, codes: Codes, norms: Floats | None = None) -> int | None:
