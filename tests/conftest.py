@@ -20,8 +20,17 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # What only concerns native code, by name, and why. All else runs without it as well (.ci/portable).
+BEHIND_PRH = "test_interop.py::test_index_behind_prh_gives_what_it_gives_on_transformed_vectors"
 ONLY_NATIVE = {
     "test_native.py": "the library itself",
+    f"{BEHIND_PRH}[RaBitQ]": "it shows the rounding of the matrix",
+    f"{BEHIND_PRH}[IVFRaBitQ]": "the same",
+    "test_bench.py::test_time_in_native_code": "that time",
+    "test_interop.py::test_faiss_refuses_vectors_too_large_to_compute_with": "Faiss does not look",
+    "test_interop.py::test_training_without_the_python_object_is_an_error": "a stock transform stays untrained",
+    "test_interop.py::test_threads_are_as_many_as_faiss_allows": "NumPy has one thread",
+    "test_install.py::test_copies_of_what_faiss_cannot_write": "Faiss has a transform without a matrix",
+    "test_install.py::test_files_of_what_faiss_cannot_write": "the same",
     "test_linear.py::test_the_sparse_kernel_runs_all_the_same": "Faiss multiplies with the matrix",
     "test_linear.py::test_beyond_the_limit_it_is_a_plain_transform": "Faiss has a transform without a matrix",
     "test_linear.py::test_the_default_limit_is_the_matrix_of_4096_dimensions": "the same",
@@ -37,7 +46,7 @@ def pytest_collection_modifyitems(items):
     if _backend.BACKEND == "native":
         return
     for item in items:
-        for name in (item.path.name, f"{item.path.name}::{item.originalname}"):
+        for name in (item.path.name, f"{item.path.name}::{item.originalname}", f"{item.path.name}::{item.name}"):
             if name in ONLY_NATIVE:
                 item.add_marker(pytest.mark.skip(reason=f"only for native code: {ONLY_NATIVE[name]}"))
 

@@ -29,7 +29,9 @@ def selected(ids: Ids, selector: Any) -> Ids:
 def filter_of(params: Any) -> Any:
     """Return the filter of search parameters, as the object that was put there: Faiss would show no more of it."""
     address = int(params.sel.this)
-    for one in getattr(params, "referenced_objects", ()):
+    # Where Faiss keeps what its parameters refer to, in older and in newer versions.
+    kept = [*getattr(params, "referenced_objects", ()), *getattr(params, "_sp_field_refs", {}).values()]
+    for one in kept:
         if isinstance(one, faiss.IDSelector) and int(one.this) == address:
             return one
     return params.sel

@@ -42,13 +42,18 @@ def _inside(index: Any) -> list[Any]:
     return []
 
 
+def _chain(index: Any) -> list[Any]:
+    """Return the transforms that an index gives its training vectors to, one after the other."""
+    if isinstance(index, faiss.IndexPreTransform):
+        return [index.chain.at(number) for number in range(index.chain.size())]
+    return [index.vt] if isinstance(index, faiss.IndexIVFSpectralHash) else []
+
+
 def _train_ours(index: Any, x: Floats) -> None:
     index = faiss.downcast_index(index)
     for inside in _inside(index):
         _train_ours(inside, x)
-    if not isinstance(index, faiss.IndexPreTransform):
-        return
-    chain = [index.chain.at(number) for number in range(index.chain.size())]
+    chain = _chain(index)
     for stock in filter(None, map(ours, chain)):
         if not stock.is_linear:
             d_in, d_out = stock.proxy.d_in, stock.proxy.d_out
@@ -59,15 +64,19 @@ def _train_ours(index: Any, x: Floats) -> None:
     untrained = [number for number, one in enumerate(chain) if not one.is_trained and int(one.this) in _ours]
     for number, transform in enumerate(chain[: untrained[-1] + 1] if untrained else ()):
         if number in untrained:
-            address = int(transform.this)
-            try:
-                _ours[address].train(address, x)
-            except Exception as error:  # as an error that has gone through C++
-                raise RuntimeError(f"{type(error).__name__}: {error}") from error
+            _train_one(transform, x)
         elif not transform.is_trained:
             transform.train(x)
         if number < untrained[-1]:
             x = transform.apply(x)
+
+
+def _train_one(transform: Any, x: Floats) -> None:
+    address = int(transform.this)
+    try:
+        _ours[address].train(address, x)
+    except Exception as error:  # as an error that has gone through C++
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
 def _training_ours(train: Callable[..., None]) -> Callable[..., None]:
@@ -81,8 +90,20 @@ def _training_ours(train: Callable[..., None]) -> Callable[..., None]:
     return train_all
 
 
+def _training_itself(train: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(train)
+    def train_it(self: Any, x: Any) -> None:
+        if ours(self) is None:
+            train(self, x)
+        else:
+            _train_one(self, np.ascontiguousarray(x, dtype=np.float32))
+
+    return train_it
+
+
 for _name in ("Index", "IndexPreTransform", "IndexIDMap", "IndexIDMap2", "IndexRefine", "IndexRefineFlat",
-              "IndexShards", "IndexReplicas"):  # fmt: skip
+              "IndexShards", "IndexReplicas", "IndexIVFSpectralHash"):  # fmt: skip
     _kind = getattr(faiss, _name)
-    if "train" in vars(_kind):
-        _kind.train = _training_ours(_kind.train)
+    _kind.train = _training_ours(_kind.train)
+for _kind in (faiss.VectorTransform, faiss.LinearTransform):
+    _kind.train = _training_itself(_kind.train)

@@ -17,6 +17,9 @@ from .rows import cosines
 _CACHED = 1 << 16
 """Values of vectors that stay in a cache while layers are applied to them."""
 
+_OUTPUTS = 128
+"""Rows of a dense matrix that are made at a time."""
+
 
 class Rotation(NamedTuple):
     """What a transform does: subtract the mean, apply layers, keep some dimensions, multiply with the tail if any."""
@@ -50,11 +53,20 @@ class Rotation(NamedTuple):
             rows[j] = s * u + c * w
         return rows
 
-    def dense(self) -> Floats:
-        """Return the matrix."""
-        rows = np.zeros((self.n, len(self.kept) if self.tail is None else len(self.tail)))
-        rows[self.kept] = np.eye(len(self.kept)) if self.tail is None else self.tail.T
-        return np.ascontiguousarray(self.turned(rows, back=True)[: len(self.mean)].T, dtype=np.float32)
+    def dense(self) -> tuple[Floats, Floats]:
+        """Return the matrix, and what it makes of the mean."""
+        d_in, d_out = len(self.mean), len(self.kept if self.tail is None else self.tail)
+        matrix, of_mean = np.empty((d_out, d_in), np.float32), np.empty(d_out, np.float32)
+        for first in range(0, d_out, _OUTPUTS):  # a row of the matrix is what one output goes back to
+            part = slice(first, min(first + _OUTPUTS, d_out))
+            rows, n = np.zeros((self.n, part.stop - first)), np.arange(part.stop - first)
+            if self.tail is None:
+                rows[self.kept[part], n] = 1
+            else:
+                rows[self.kept] = self.tail[part].T
+            outputs = self.turned(rows, back=True)[:d_in].T
+            matrix[part], of_mean[part] = outputs, outputs @ self.mean.astype(np.float64)
+        return matrix, of_mean
 
 
 class Rotating:
@@ -132,11 +144,10 @@ class Stock:
         self._what = what
         if self.is_linear:
             rotation = Rotation.of(*what)
-            matrix = rotation.dense()
-            offset = -(matrix.astype(np.float64) @ rotation.mean)[: None if rotation.mean.any() else 0]
+            matrix, of_mean = rotation.dense()
+            self.proxy.have_bias = bool(rotation.mean.any())
             faiss.copy_array_to_vector(matrix.ravel(), self.proxy.A)
-            faiss.copy_array_to_vector(offset.astype(np.float32), self.proxy.b)
-            self.proxy.have_bias = len(offset) > 0
+            faiss.copy_array_to_vector(-of_mean if self.proxy.have_bias else of_mean[:0], self.proxy.b)
         self.proxy.is_orthonormal = self.proxy.is_trained = True
 
     def does_as(self, other: Stock) -> bool:
