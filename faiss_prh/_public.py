@@ -1,5 +1,6 @@
 """The public names of the package, which `faiss_prh` gives out on first use."""
 
+from .config import show_config
 from .index.asymmetric import IndexBinaryAsymmetric
 from .index.factory import index_factory
 from .index.parameters import SearchParametersIVFSigns
@@ -30,6 +31,7 @@ __all__ = [
     "install",
     "read_index",
     "serialize_index",
+    "show_config",
     "to_faiss",
     "uninstall",
     "write_index",

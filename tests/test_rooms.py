@@ -13,7 +13,7 @@ FLOORS = [
     {"_native", "rotation", "theory"},
     {"_portable"},
     {"_backend"},
-    {"learning"},
+    {"config", "learning"},
     {"transform"},
     {"index"},
     {"storage"},

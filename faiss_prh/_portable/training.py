@@ -101,9 +101,15 @@ def _training_itself(train: Callable[..., None]) -> Callable[..., None]:
     return train_it
 
 
-for _name in ("Index", "IndexPreTransform", "IndexIDMap", "IndexIDMap2", "IndexRefine", "IndexRefineFlat",
-              "IndexShards", "IndexReplicas", "IndexIVFSpectralHash"):  # fmt: skip
-    _kind = getattr(faiss, _name)
-    _kind.train = _training_ours(_kind.train)
-for _kind in (faiss.VectorTransform, faiss.LinearTransform):
-    _kind.train = _training_itself(_kind.train)
+_INDEXES = (
+    "Index", "IndexPreTransform", "IndexIDMap", "IndexIDMap2", "IndexRefine", "IndexRefineFlat", "IndexShards",
+    "IndexReplicas", "IndexIVFSpectralHash",
+)  # fmt: skip
+
+
+def install() -> None:
+    """Let Faiss's classes train what is registered."""
+    for kind in (getattr(faiss, name) for name in _INDEXES):
+        kind.train = _training_ours(kind.train)
+    for kind in (faiss.VectorTransform, faiss.LinearTransform):
+        kind.train = _training_itself(kind.train)

@@ -148,7 +148,8 @@ class Stock:
             self.proxy.have_bias = bool(rotation.mean.any())
             faiss.copy_array_to_vector(matrix.ravel(), self.proxy.A)
             faiss.copy_array_to_vector(-of_mean if self.proxy.have_bias else of_mean[:0], self.proxy.b)
-        self.proxy.is_orthonormal = self.proxy.is_trained = True
+        self.proxy.is_orthonormal = self.is_linear  # else Faiss would use a matrix that is not there to go back
+        self.proxy.is_trained = True
 
     def does_as(self, other: Stock) -> bool:
         """Whether another one does the same."""
@@ -181,6 +182,7 @@ class Transforms:
 
     def __init__(self, rotating: _Kind) -> None:
         self._rotating = rotating
+        training.install()
 
     @staticmethod
     def train_callback(train: Callable[[int, Floats], None]) -> Callable[[int, Floats], None]:

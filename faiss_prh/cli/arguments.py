@@ -170,10 +170,10 @@ def new_parser() -> argparse.ArgumentParser:
     _add_seed(evaluate)
 
     info = command(
-        "info", "describe an index or a transform", "faiss-prh info i.prh",
+        "info", "describe an index or a transform, or without a file what runs here", "faiss-prh info i.prh",
         lambda to, given: to.info(given.file, given.trusted),
     )  # fmt: skip
-    info.add_argument("file", help="file of an index or a transform")
+    info.add_argument("file", nargs="?", help="file of an index or a transform")
     _add_trusted(info)
 
     _command(commands, "demo", "compare PRH with Faiss's ITQ on made-up data", "faiss-prh demo")

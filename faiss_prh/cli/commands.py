@@ -14,6 +14,7 @@ import numpy as np
 
 from .._common.arrays import as_float32
 from .._common.numbers import bytes_of
+from ..config import as_text, show_config
 from ..index.factory import index_factory
 from ..index.factory_string import factory_string
 from ..index.parts_of import nested, transforms_of
@@ -134,8 +135,11 @@ def search(
     return Report(facts, f"{output}: distances and ids of {k} neighbours of {len(queries)} queries, {each}")
 
 
-def info(path: str, trusted: bool) -> Report:
-    """Describe the index or the transform in a file."""
+def info(path: str | None, trusted: bool) -> Report:
+    """Describe the index or the transform in a file, or without one what runs here."""
+    if path is None:
+        config = show_config("dicts") or {}
+        return Report(config, as_text(config))
     facts: dict[str, Any] = {"file": path, "bytes": os.path.getsize(path)}
     if holds_transform(path):
         prh = open_transform(path)
