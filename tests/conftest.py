@@ -23,6 +23,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 BEHIND_PRH = "test_interop.py::test_index_behind_prh_gives_what_it_gives_on_transformed_vectors"
 ONLY_NATIVE = {
     "test_native.py": "the library itself",
+    "test_portable.py": "compares the two",
+    "test_documentation.py::test_docstrings[faiss_prh._native.kernels]": "the same",
+    "test_documentation.py::test_docstrings[faiss_prh._native.library]": "the same",
+    "test_documentation.py::test_docstrings[faiss_prh._native.search]": "the same",
+    "test_documentation.py::test_docstrings[faiss_prh._native.transforms]": "the same",
     f"{BEHIND_PRH}[RaBitQ]": "it shows the rounding of the matrix",
     f"{BEHIND_PRH}[IVFRaBitQ]": "the same",
     "test_bench.py::test_time_in_native_code": "that time",
@@ -42,11 +47,14 @@ ONLY_NATIVE = {
 }
 
 
+collect_ignore = [] if _backend.BACKEND == "native" else [name for name in ONLY_NATIVE if name.endswith(".py")]
+
+
 def pytest_collection_modifyitems(items):
     if _backend.BACKEND == "native":
         return
     for item in items:
-        for name in (item.path.name, f"{item.path.name}::{item.originalname}", f"{item.path.name}::{item.name}"):
+        for name in (f"{item.path.name}::{item.originalname}", f"{item.path.name}::{item.name}"):
             if name in ONLY_NATIVE:
                 item.add_marker(pytest.mark.skip(reason=f"only for native code: {ONLY_NATIVE[name]}"))
 
