@@ -24,7 +24,7 @@ BEHIND_PRH = "test_interop.py::test_index_behind_prh_gives_what_it_gives_on_tran
 ONLY_NATIVE = {
     "test_native.py": "the library itself",
     "test_portable.py": "compares the two",
-    "test_documentation.py::test_docstrings[faiss_prh._native.kernels]": "the same",
+    "test_documentation.py::test_docstrings[faiss_prh._native.kernels]": "it loads the library",
     "test_documentation.py::test_docstrings[faiss_prh._native.library]": "the same",
     "test_documentation.py::test_docstrings[faiss_prh._native.search]": "the same",
     "test_documentation.py::test_docstrings[faiss_prh._native.transforms]": "the same",
@@ -45,7 +45,6 @@ ONLY_NATIVE = {
     "test_signs.py::test_a_margin_of_zero_finds_k_and_less_of_what_is_near": "all codes are looked at closely",
     "test_signs.py::test_a_margin_in_range_search": "the same",
 }
-
 
 collect_ignore = [] if _backend.BACKEND == "native" else [name for name in ONLY_NATIVE if name.endswith(".py")]
 

@@ -10,7 +10,7 @@ import faiss
 import numpy as np
 
 from .._common.arrays import first_unusable_row, packed_signs
-from .._common.types import AnyArray, Codes, Doubles, Floats, Ids, Indices
+from .._common.types import AnyArray, Codes, Floats, Ids, Indices
 from . import training
 from .rows import cosines
 
@@ -25,7 +25,7 @@ class Rotation(NamedTuple):
     """What a transform does: subtract the mean, apply layers, keep some dimensions, multiply with the tail if any."""
 
     n: int
-    layers: list[tuple[Indices, Indices, Doubles, Doubles]]  # pairs, cosines, sines
+    layers: list[tuple[Indices, Indices, AnyArray, AnyArray]]  # pairs, cosines, sines
     mean: Floats
     kept: Indices
     tail: Floats | None
@@ -45,13 +45,19 @@ class Rotation(NamedTuple):
 
     def turned(self, rows: AnyArray, back: bool = False) -> AnyArray:
         """Apply the layers to rows, one for each dimension, in place, or undo them; and return the rows."""
-        direction = -1 if back else 1
-        for i, j, cosine, sine in self.layers[::direction]:
-            c, s = cosine.astype(rows.dtype), (direction * sine).astype(rows.dtype)
-            u, w = rows[i], rows[j]
-            rows[i] = c * u - s * w
-            rows[j] = s * u + c * w
+        for i, j, cosine, sine in reversed(self.layers) if back else self.layers:
+            u, w = rows[j if back else i], rows[i if back else j]  # turned back is turned with the two exchanged
+            first = cosine * u
+            first -= sine * w
+            u *= sine
+            w *= cosine
+            w += u
+            rows[j if back else i], rows[i if back else j] = first, w
         return rows
+
+    def in_single_precision(self) -> Rotation:
+        """Return the same with cosines and sines as floats."""
+        return self._replace(layers=[(i, j, c.astype(np.float32), s.astype(np.float32)) for i, j, c, s in self.layers])
 
     def dense(self) -> tuple[Floats, Floats]:
         """Return the matrix, and what it makes of the mean."""
@@ -78,7 +84,7 @@ class Rotating:
 
     def set(self, *what: Any) -> None:
         """Become a rotation: what `set_rotation` takes."""
-        self._rotation = Rotation.of(*what)
+        self._rotation = Rotation.of(*what).in_single_precision()
 
     def encode(self, x: Floats, codes: Codes, norms: Floats | None) -> int | None:
         """Write codes, and norms."""
