@@ -11,6 +11,7 @@ from bench import (
     gaussian,
     highdim,
     pictures,
+    portable,
     reduction,
     rerank,
     scan,
@@ -38,6 +39,7 @@ COMMANDS = {
     "highdim": highdim,
     "cost": cost,
     "pictures": pictures,
+    "portable": portable,
 }
 PLOTS = {
     "encode": encode.plot,
@@ -51,8 +53,8 @@ PLOTS = {
     "cost": cost.plot,
 }
 TRIALS = {"fuzz": fuzz, "soak": soak}
-MAKE_THEIR_DATA = {"encode", "train", "tradeoff", "gaussian", "cost"}
-ONLY_PRINT = {"train", "rerank", "scan"}
+MAKE_THEIR_DATA = {"encode", "train", "tradeoff", "gaussian", "cost", "portable"}
+ONLY_PRINT = {"train", "rerank", "scan", "portable"}
 
 
 def main() -> None:

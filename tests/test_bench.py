@@ -6,6 +6,7 @@ import sys
 import time
 from itertools import combinations, product
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import faiss
@@ -227,7 +228,7 @@ def test_output_is_tried_before_the_run(monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("extras")
-@pytest.mark.parametrize("name", ["encode", "train", "tradeoff", "gaussian", "cost"])
+@pytest.mark.parametrize("name", ["encode", "train", "tradeoff", "gaussian", "cost", "portable"])
 def test_data_is_not_offered_where_it_is_made(name, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         run_main(monkeypatch, name, "--data", "somewhere")
@@ -453,6 +454,32 @@ def test_one_query_at_a_time(monkeypatch):
     )
     assert all(len(query) == 1 for query in seen)
     assert times["b"] >= 0.01
+
+
+@pytest.mark.usefixtures("extras")
+def test_states(monkeypatch, capsys):
+    from bench import portable
+    from bench.report import Options
+
+    monkeypatch.setattr(portable, "STATES", {"native": "", "kernels": "kernels", "portable": "0"})
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    monkeypatch.setattr(
+        portable.subprocess,
+        "run",
+        lambda *_, env, **__: SimpleNamespace(stdout=json.dumps({"work": 6.0 if env["FAISS_PRH_NATIVE"] else 2.0})),
+    )
+    portable.run(Options(True, None, None))
+    assert "work       2        6         6               3.0x" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("extras")
+def test_what_a_state_takes(monkeypatch):
+    from bench import portable
+
+    monkeypatch.setattr(portable, "INDEXES", ("PRH,BFlat,RFlat", "PRH,IVF16,Flat"))
+    found = portable.measured(quick=True)
+    assert len(found) == 7
+    assert min(found.values()) > 0
 
 
 @pytest.mark.usefixtures("extras")

@@ -180,6 +180,19 @@ def test_seed_and_threads(folder, capsys, thread_count):
     assert PRHTransform.from_bytes((folder / "new.prh").read_bytes()).parameters.seed == 8
 
 
+def test_info_without_a_file_tells_what_runs(folder, capsys):
+    said = json.loads(succeed(capsys, "info", "--json"))
+    assert said == faiss_prh.show_config("dicts")
+    assert said["backend"] in ("native", "kernels", "portable")
+    text = succeed(capsys, "info")
+    assert f"backend: {said['backend']}\nreason: {said['reason']}\n" in text
+    assert f"faiss: {faiss.__version__}\n" in text
+    faiss_prh.show_config()
+    assert capsys.readouterr().out == text
+    with pytest.raises(ValueError, match='mode must be "stdout" or "dicts"'):
+        faiss_prh.show_config("table")
+
+
 def test_info(folder, capsys):
     said = json.loads(succeed(capsys, "info", "i.prh", "--json"))
     assert said["prh"][0]["d_in"] == D

@@ -80,6 +80,20 @@ def test_fewer_bits_learned_twice_are_the_same(d_out, thread_count):
     assert len(learned) == 1
 
 
+@pytest.mark.parametrize("d_out", [33, 48, 60])
+def test_every_simd_level_learns_the_same(d_out):
+    before, learned = _backend.active_simd_level(), set()
+    for level in _backend.simd_levels():
+        _backend.use_simd_level(level)
+        try:
+            prh = PRHTransform(48, d_out)
+            prh.train(formula_vectors(600, 48))
+            learned.add(prh.to_bytes())
+        finally:
+            _backend.use_simd_level(before)
+    assert len(learned) == 1
+
+
 @pytest.mark.parametrize("version", ["4", "4-tail"])
 def test_every_cut_into_two_gives_the_same_codes(version, simd_level, thread_count):
     transform = from_golden(version)
