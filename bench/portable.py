@@ -40,7 +40,7 @@ def run(options: Options) -> None:
 def measured(quick: bool) -> dict[str, float]:
     """Return what the state of this process takes, with one thread."""
     faiss.omp_set_num_threads(1)
-    data = synthetic(128, 2_000, 5_000, 50) if quick else synthetic(128, 20_000, 100_000, 200)
+    data = synthetic(128, 2_000, 5_000, 50) if quick else synthetic(128, 20_000, 100_000, 100)
     found, prh = {}, PRHTransform(128)
     found["train 128 to 128, s"] = seconds(lambda: prh.train(data.train))
     found["train 128 to 64, s"] = seconds(lambda: PRHTransform(128, 64).train(data.train))
@@ -54,7 +54,7 @@ def measured(quick: bool) -> dict[str, float]:
         found[f"{description}, µs a query of {len(data.query)}"] = (
             _median(partial(index.search, data.query, 10)) / len(data.query) * 1e6
         )
-        found[f"{description}, µs for one query"] = _median(partial(index.search, data.query[:1], 10), 30) * 1e6
+        found[f"{description}, µs for one query"] = _median(partial(index.search, data.query[:1], 10), 15) * 1e6
     return found
 
 
@@ -63,7 +63,7 @@ def _probe(index: object, n: int) -> None:
     lists.nprobe = n
 
 
-def _median(call: Callable[[], object], repeats: int = 5) -> float:
+def _median(call: Callable[[], object], repeats: int = 3) -> float:
     call()
     return statistics.median(seconds(call) for _ in range(repeats))
 

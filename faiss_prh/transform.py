@@ -103,6 +103,9 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     -----
     The page ``docs/bits.md`` has the measurements that the defaults follow from.
 
+    Without native code (`show_config` tells), Faiss multiplies with the matrix: beyond `max_dense_bytes` it cannot run
+    the transform, but Python and the indexes of this package can.
+
     Examples
     --------
     >>> import faiss, numpy as np

@@ -4,6 +4,7 @@ import inspect
 import os
 import subprocess
 import sys
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from faiss_prh import PairwiseRotation
 from faiss_prh._native import kernels as native
 from faiss_prh._native import search as native_search
 from faiss_prh._native import transforms as native_transforms
+from faiss_prh._portable import candidates
 from faiss_prh._portable import kernels as portable
 from faiss_prh._portable import search as portable_search
 from faiss_prh._portable import transforms as portable_transforms
@@ -168,6 +170,19 @@ def test_transforms(seed, d, d_out, n, has_tail):
     np.testing.assert_allclose(other_back, back, atol=2e-5)
     np.testing.assert_allclose(other_norms, norms, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(bits[np.abs(y) > 1e-4], other_bits[np.abs(y) > 1e-4])
+
+
+@given(SEEDS, st.integers(1, 30), st.integers(1, 20), st.booleans())
+def test_hamming_distances(seed, n, n_bytes, by_table):
+    rng = np.random.default_rng(seed)
+    codes, query = rng.integers(0, 256, (n, n_bytes), np.uint8), rng.integers(0, 256, (1, n_bytes), np.uint8)
+    counted = candidates._counts_by_table if by_table else candidates._bit_counts  # the former with NumPy 1
+    with mock.patch.object(candidates, "_bit_counts", counted):
+        words, others = candidates.as_words(codes, n_bytes), candidates.as_words(query, n_bytes)
+        found = candidates.hamming(words, others[0])
+    np.testing.assert_array_equal(found, np.unpackbits(codes ^ query, axis=1).sum(axis=1))
+    least = candidates.least(found, 5)
+    np.testing.assert_array_equal(least, np.sort(np.argsort(found, kind="stable")[:5]))
 
 
 # Whole programs, in all states

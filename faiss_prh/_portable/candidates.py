@@ -60,12 +60,12 @@ def hamming(words: npt.NDArray[np.uint64], others: npt.NDArray[np.uint64]) -> Id
     return total
 
 
-def _bit_counts(words: npt.NDArray[np.uint64]) -> Codes:
+def _counts_by_table(words: npt.NDArray[np.uint64]) -> Codes:
     counts: Codes = _BITS[words.view(np.uint8)]
     return counts
 
 
-_bit_counts = getattr(np, "bitwise_count", _bit_counts)  # from NumPy 2 on
+_bit_counts = getattr(np, "bitwise_count", _counts_by_table)  # from NumPy 2 on
 _BITS = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1, dtype=np.uint8)
 
 

@@ -116,7 +116,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         """
         How much better than its estimate from bits a vector may be, as a share of the product of two norms.
 
-        With more of it, more codes are looked at closely; with 1e9, all.
+        With more of it, more codes are looked at closely; with 1e9, all. Without native code, all are anyway.
         """
         return self._margin
 

@@ -90,18 +90,24 @@ struct Rotation {
 class Transform {
   public:
     Transform(int d_in, int d_out, bool is_linear = false)
-            : handle_(prh_transform_new(d_in, d_out, is_linear, nullptr)) {}
+            : handle_(prh_transform_new(d_in, d_out, is_linear, nullptr)), is_linear_(is_linear) {}
     explicit Transform(const Rotation& rotation, bool is_linear = false)
             : Transform(rotation.d_in, rotation.d_out, is_linear) {
         succeed(rotation.set(handle_));
     }
     Transform(const Transform&) = delete;
     Transform& operator=(const Transform&) = delete;
-    ~Transform() { delete reinterpret_cast<faiss::VectorTransform*>(handle_); }   // as Faiss does
+    ~Transform() {
+        if (is_linear_)
+            delete reinterpret_cast<faiss::VectorTransform*>(handle_);   // as Faiss does
+        else
+            prh_transform_free(handle_);
+    }
     operator PrhTransform*() const { return handle_; }
 
   private:
     PrhTransform* handle_;
+    bool is_linear_;
 };
 
 bool bit(const Bytes& codes, std::int64_t row, int d_out, int k) {
