@@ -75,7 +75,7 @@ def _train_one(transform: Any, x: Floats) -> None:
     address = int(transform.this)
     try:
         _ours[address].train(address, x)
-    except Exception as error:  # as an error that has gone through C++
+    except BaseException as error:  # as in native code, where it has gone through C++
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
 
 
