@@ -12,6 +12,7 @@ import faiss
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from faiss_prh._backend import BACKEND
 from faiss_prh.cli.evaluation import interleaved as interleaved  # so that those who measure find it here
 from faiss_prh.cli.evaluation import seconds, warm_seconds
 
@@ -64,10 +65,12 @@ class NativeClock:
         self._patches = ExitStack()
 
     def __enter__(self) -> "NativeClock":
-        from faiss_prh._native.library import library
+        places: list[tuple[object, str]] = []
+        if BACKEND != "portable":
+            from faiss_prh._native.library import library
 
-        functions = ("prh_search", "prh_rank", "prh_transform_encode", "prh_transform_apply")
-        places = [(library, name) for name in functions]
+            functions = ("prh_search", "prh_rank", "prh_transform_encode", "prh_transform_apply")
+            places += [(library, name) for name in functions]
         kinds = (faiss.IndexBinaryFlat, faiss.IndexBinaryIVF, faiss.IndexBinaryHNSW, faiss.IndexBinaryIDMap)
         places += [(kind, "search_c") for kind in kinds]
         places += [(faiss.IndexScalarQuantizer, "get_distance_computer")]
