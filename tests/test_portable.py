@@ -346,12 +346,21 @@ for use in (seen.apply, seen.reverse_transform):
     try: use(x)
     except RuntimeError: pass
     else: raise AssertionError
-try: faiss.IndexPreTransform(prh, faiss.IndexFlatL2(16)).train(x)
-except RuntimeError as error: print(error)
+stock = faiss.IndexPreTransform(faiss.IndexFlatL2(16))
+new = faiss.PyCallbackIOWriter(print)
+for transform in (prh, faiss_prh.PRHTransform(16, max_dense_bytes=1000)):
+    for use in (
+        lambda: faiss.IndexPreTransform(transform, faiss.IndexFlatL2(16)),
+        lambda: stock.prepend_transform(transform),
+        lambda: faiss.write_VectorTransform(transform, new),
+    ):
+        try: use()
+        except RuntimeError as error: print(error)
+assert stock.chain.size() == 0
 """
     )
     done = run(code, state)
-    assert done.stdout.strip().endswith(
-        "Faiss needs the dense matrix of PRHTransform(16, 16): make it with max_dense_bytes=1024 or more, or use it in "
-        "front of a binary index"
-    ), done.stderr
+    assert done.stdout.splitlines() == 6 * [
+        "without native code, Faiss needs the dense matrix of PRHTransform(16, 16): make it with max_dense_bytes=1024 "
+        "or more, or use it in front of a binary index"
+    ], done.stderr

@@ -2,14 +2,14 @@
 Training through Faiss's indexes, where their C++ cannot call back into Python.
 
 Faiss's Python classes of indexes that may hold transforms then train those of this package first, and leave the rest to
-Faiss.
+Faiss. They take none without a matrix, which Faiss could not run, and would write as if it were trained.
 """
 
 from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import faiss
@@ -49,18 +49,33 @@ def _chain(index: Any) -> list[Any]:
     return [index.vt] if isinstance(index, faiss.IndexIVFSpectralHash) else []
 
 
-def _train_ours(index: Any, x: Floats) -> None:
-    index = faiss.downcast_index(index)
-    for inside in _inside(index):
-        _train_ours(inside, x)
-    chain = _chain(index)
-    for stock in filter(None, map(ours, chain)):
+def _check_matrices(things: Iterable[Any]) -> None:
+    """Raise an error if one of the transforms among some things is ours, and without a matrix."""
+    transforms = (thing for thing in things if isinstance(thing, faiss.VectorTransform))
+    for stock in filter(None, map(ours, transforms)):
         if not stock.is_linear:
             d_in, d_out = stock.proxy.d_in, stock.proxy.d_out
             raise RuntimeError(
                 f"without native code, Faiss needs the dense matrix of PRHTransform({d_in}, {d_out}): make it with "
                 f"max_dense_bytes={4 * d_in * d_out} or more, or use it in front of a binary index"
             )
+
+
+def _with_matrices(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def checked(*arguments: Any) -> Any:
+        _check_matrices(arguments)
+        return function(*arguments)
+
+    return checked
+
+
+def _train_ours(index: Any, x: Floats) -> None:
+    index = faiss.downcast_index(index)
+    for inside in _inside(index):
+        _train_ours(inside, x)
+    chain = _chain(index)
+    _check_matrices(chain)
     untrained = [number for number, one in enumerate(chain) if not one.is_trained and int(one.this) in _ours]
     for number, transform in enumerate(chain[: untrained[-1] + 1] if untrained else ()):
         if number in untrained:
@@ -108,7 +123,12 @@ _INDEXES = (
 
 
 def install() -> None:
-    """Let Faiss's classes train what is registered."""
+    """Let Faiss's classes train what is registered, and refuse what has no matrix."""
+    for owner, name in (
+        (faiss.IndexPreTransform, "__init__"), (faiss.IndexPreTransform, "prepend_transform"),
+        (faiss, "write_VectorTransform"),
+    ):  # fmt: skip
+        setattr(owner, name, _with_matrices(getattr(owner, name)))
     for kind in (getattr(faiss, name) for name in _INDEXES):
         kind.train = _training_ours(kind.train)
     for kind in (faiss.VectorTransform, faiss.LinearTransform):
