@@ -121,10 +121,10 @@ def test_a_child_forked_while_an_index_changes():
 
 VECTORS = "x = np.random.default_rng(0).normal(size=({}, {})).astype('f4')"
 ENDLESS = {
-    "train": (VECTORS.format(50_000, 256), "PRHTransform(256).train(x)"),
+    "train": (VECTORS.format(20_000, 1024), "PRHTransform(1024, 256).train(x)"),
     "train in Faiss": (
-        VECTORS.format(50_000, 256),
-        "faiss.IndexPreTransform(PRHTransform(256), faiss.IndexFlatL2(256)).train(x)",
+        VECTORS.format(20_000, 1024),
+        "faiss.IndexPreTransform(PRHTransform(1024, 256), faiss.IndexFlatL2(256)).train(x)",
     ),
     "train 25600 dimensions": (VECTORS.format(500, 25600), "PRHTransform(25600, 64).train(x)"),
     "encode": ("prh = PRHTransform.random(128)", "prh.encode(np.broadcast_to(np.ones(128, 'f4'), (10**8, 128)))"),
