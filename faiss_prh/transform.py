@@ -54,9 +54,9 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         Dimension of the vectors.
     d_out : int, optional
         Number of outputs, and of bits; by default `d`. With fewer, rotations between kept and dropped dimensions bring
-        most of the variance into the kept ones, without a dense matrix; but up to 2 ⌈log2 d⌉ bits there is one, and up
-        to 512 bits of more than 4096 dimensions a small one after the rotations. With more bits than dimensions, the
-        transform is a frame whose columns are orthonormal.
+        most of the variance into the kept ones. With `tune`, a dense matrix takes their place where it takes no longer,
+        up to d · d_out = 65536; and up to 512 bits of more than 4096 dimensions one follows the rotations. With more
+        bits than dimensions, the transform is a frame whose columns are orthonormal.
     n_iso : int, optional
         Number of layers that pair large with small variances and make them equal. The default, ⌈log2 d_out⌉, makes all
         variances equal if d_out is a power of two, and nearly equal otherwise.
@@ -69,9 +69,9 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         Seed of the random pairs, and of the choice of neighbours.
     tune : bool, optional
         Whether the angles of the `n_iso` and `n_pca` layers are then optimised together, so that near neighbours among
-        the training vectors (at least 200, at most 6000 of them) get similar signs. One vector in eight is kept aside
-        to judge by: where it does not help, little time is spent, and the angles stay. It makes encoding no slower. By
-        default it is done for fewer bits than dimensions, and up to 2048 dimensions, unless `n_iso`, `n_pca` or
+        the training vectors (at least 200, at most 8000 of them) get similar signs. Where there is a dense matrix,
+        these are random layers instead, as many as are good for it. One vector in eight is kept aside to judge by:
+        where it does not help, little time is spent, and the angles stay. It makes encoding no slower. By default it is done for fewer bits than dimensions, and up to 2048 dimensions, unless `n_iso`, `n_pca` or
         `tilt` is given, which asks for the paper's PRH. It is not available for more bits than dimensions.
     center : bool, optional
         Whether the mean of the training vectors is subtracted first. Without it, a transform that keeps all dimensions
@@ -95,7 +95,7 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
     kept : ndarray of int32 or None
         Which dimensions of the rotation come out, or go into the tail.
     tail : ndarray of float32, shape (d_out, len(kept)), or None
-        The matrix that what is kept is multiplied with, if few bits of very many dimensions are learned.
+        The dense matrix that what is kept is multiplied with, if there is one.
     verbose : bool
         Whether `train` prints how far it is, if it takes more than a second.
 

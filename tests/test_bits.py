@@ -104,7 +104,7 @@ def test_expansion_spreads_the_variance():
 def test_rotations_that_no_output_depends_on_cost_nothing():
     """Dropping them changes nothing: the rotation alone, all of it, gives the same values."""
     x = correlated(200, 20, 1000)
-    prh = PRHTransform(200, 24)
+    prh = PRHTransform(200, 24, tune=False)
     prh.train(x)
     whole = PRHTransform(200)
     whole._set(Model(prh.rotation, prh.mean.copy(), np.arange(200, dtype=np.int32)))

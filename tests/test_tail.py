@@ -10,7 +10,7 @@ import faiss_prh
 from faiss_prh import PairwiseRotation, PRHTransform
 from faiss_prh.learning import exact, tail
 from faiss_prh.learning.model import Model
-from faiss_prh.learning.moments import SampleMoments
+from faiss_prh.learning.moments import CovarianceMoments, SampleMoments
 
 
 def low_rank(n, d, rank, seed=0):
@@ -58,10 +58,25 @@ def test_principal_directions_keep_what_pca_keeps():
 @pytest.mark.parametrize(
     ("d", "d_out", "width"),
     [(25600, 256, 4096), (25600, 512, 2048), (25600, 513, 0), (25600, 30, 25600), (40000, 64, 16384), (4096, 256, 0),
-     (5000, 4096, 0), (784, 20, 0), (5000, 5000, 0), (5000, 9000, 0)],
+     (5000, 4096, 0), (784, 64, 784), (784, 84, 0), (128, 127, 128), (128, 128, 0), (128, 200, 0), (4096, 16, 4096),
+     (5000, 5000, 0), (5000, 9000, 0)],
 )  # fmt: skip
 def test_when_there_is_a_tail(d, d_out, width):
-    assert tail.tail_width(d, d_out) == width
+    assert tail.tail_width(d, d_out, tune=True) == width
+    assert tail.tail_width(d, d_out, tune=False) == (width if d > 4096 else 0)
+
+
+@pytest.mark.parametrize("d_out", [1, 7, 30, 58, 59])
+def test_small_tails_keep_what_pca_keeps(d_out):
+    x = low_rank(400, 60, 20)
+    moments = CovarianceMoments(60)
+    moments.update(x)
+    layers, kept, matrix, outputs = tail.learn_tail(moments, d_out, 60, seed=0)
+    assert (layers, kept.tolist()) == ([], list(range(60)))
+    np.testing.assert_allclose(matrix @ matrix.T, np.eye(d_out), atol=1e-6)
+    covariance = np.cov((x @ matrix.T).T, bias=True).reshape(d_out, d_out)
+    np.testing.assert_allclose(outputs.matrix(), covariance, atol=1e-4 * covariance.max())
+    assert np.trace(covariance) > 0.998 * pca_share(x, d_out) * x.var(axis=0).sum()
 
 
 @pytest.mark.parametrize("width", [10, 40, 149, 150])

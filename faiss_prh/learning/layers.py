@@ -20,6 +20,8 @@ LEAST_BUDGET, BUDGET = 2.0, 4.0
 """Least and most rotations between kept and dropped dimensions, in units of (n / 2) ⌈log2 n⌉."""
 WORTH = 0.015
 """How much a unit of rotations must add to the kept variance, relative to it, to go on beyond the least."""
+LEAST_GROWTH, MOST_EXCHANGES = 1e-5, 200
+"""Where rotations cost nothing later: how much the kept variance must grow to go on, and most layers."""
 SAMPLE_BUDGET = 30_000
 """Number of rotations where a covariance matrix would be too large. More gained little there."""
 MAX_JOINT = 2048
@@ -75,7 +77,7 @@ def rotated_variances(a: Doubles, b: Doubles, c: Doubles, theta: npt.NDArray[np.
     return np.maximum(mean + turned, 0), np.maximum(mean - turned, 0)
 
 
-class _Learner:
+class Learner:
     """Adds layers one by one; the moments are rotated along."""
 
     def __init__(self, moments: Moments) -> None:
@@ -112,19 +114,31 @@ class _Learner:
         spent = 0.0
         while spent < BUDGET and len(self.layers) < MAX_REDUCTION_LAYERS:
             tell("reducing dimensions", spent / BUDGET)
-            kept, dropped = self.largest(count)
-            i, j = self.moments.matched(kept, dropped, self.gain)
-            if not len(i):
-                break
-            before = self.variances[kept].sum()
-            self.add(i, j, pca_angle)
-            spent += len(i) / unit
-            if spent >= LEAST_BUDGET and self.variances[kept].sum() < before * (1 + WORTH * len(i) / unit):
+            pairs, growth = self.exchange(count)
+            spent += pairs / unit
+            if not pairs or (spent >= LEAST_BUDGET and growth < WORTH * pairs / unit):
                 break
         kept = self.largest(count)[0]
         if isinstance(self.moments, CovarianceMoments) and n <= MAX_JOINT:
             self.turn_jointly(self.moments, kept)
         return kept
+
+    def concentrate(self, count: int) -> Indices:
+        """Bring what variance the first principal directions have into `count` dimensions, and return these."""
+        for _ in range(MOST_EXCHANGES):
+            if self.exchange(count)[1] < LEAST_GROWTH:
+                break
+        return self.largest(count)[0]
+
+    def exchange(self, count: int) -> tuple[int, float]:
+        """Turn pairs of a kept and a dropped dimension. Return how many, and by which share the kept variance grew."""
+        kept, dropped = self.largest(count)
+        i, j = self.moments.matched(kept, dropped, self.gain)
+        before = self.variances[kept].sum()
+        if not len(i) or not before:
+            return 0, 0.0
+        self.add(i, j, pca_angle)
+        return len(i), float(self.variances[kept].sum() / before - 1)
 
     def gain(self, i: Indices, j: Indices, c: Doubles) -> Doubles:
         """Return what the variances of dimensions i gain at the principal axes of the pairs (i, j)."""
@@ -169,7 +183,7 @@ def learn(moments: Moments, parameters: Parameters, d_out: int | None = None) ->
     >>> bool(np.ptp(variances) < 1e-6 * variances.max())
     True
     """
-    learner = _Learner(moments)
+    learner = Learner(moments)
     n = len(learner.variances)
     kept = np.arange(n, dtype=np.int32) if d_out is None or d_out >= n else learner.reduce(d_out)
     learner.make_isotropic(kept, parameters)
@@ -184,7 +198,7 @@ def learn_expansion(moments: Moments, parameters: Parameters) -> tuple[PairwiseR
 
     After the isotropic layers, ⌈log2 n⌉ layers of random angles: measured, as good as a random orthonormal frame.
     """
-    learner = _Learner(moments)
+    learner = Learner(moments)
     n = len(learner.variances)
     everything = np.arange(n, dtype=np.int32)
     learner.make_isotropic(everything, parameters)

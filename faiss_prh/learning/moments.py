@@ -189,6 +189,13 @@ class CovarianceMoments:
         self.mean = np.zeros(n)
         self._scatter = np.zeros((n, n))
 
+    @classmethod
+    def of(cls, matrix: Doubles) -> CovarianceMoments:
+        """Return the moments of one vector, so to speak, with this covariance matrix and mean zero."""
+        moments = cls(len(matrix))
+        moments.count, moments._scatter = 1, np.ascontiguousarray(matrix)
+        return moments
+
     def update(self, x: Vectors) -> None:
         """Add the vectors of an (m, n) array to the sample."""
         if len(x) == 0:

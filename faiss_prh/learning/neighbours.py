@@ -22,6 +22,10 @@ _ASIDE, _MOST_ASIDE = 8, 500
 """One vector in so many is kept aside to judge by, and at most so many are."""
 STEPS = (15, 15)
 """Steps to see whether it helps, and steps after that."""
+STEPS_FROM_SCRATCH = 30, (15,)
+"""The same where angles were random: steps away from zero first, and then those."""
+_ALIKE = 0.985
+"""Share of what was found before that may be chance: so few vectors are kept aside."""
 NEAR, FAR = (1, 5), (15, 100)
 """Ranks of near partners, and of farther ones."""
 N_NEAR, N_FAR, N_ANY = 4, 2, 2
@@ -48,7 +52,7 @@ def keep_neighbours(
     x: Floats,
     mean: Doubles,
     seed: int,
-    whole: Floats | None = None,
+    from_scratch: Floats | None = None,
 ) -> PairwiseRotation:
     """
     Optimise the angles of the last layers so that neighbours among the vectors have similar signs.
@@ -69,8 +73,9 @@ def keep_neighbours(
         Mean of the vectors.
     seed : int
         Seed of the choice of neighbours.
-    whole : ndarray of float32, optional
-        The vectors, centred, by which neighbours are found, if `x` is what has already been made of them.
+    from_scratch : ndarray of float32, optional
+        If angles are random, and `x` is what has already been made of the vectors: these, centred, by which neighbours
+        are found.
     """
     if len(x) < FEWEST_VECTORS or n_last == 0 or len(kept) < 2:
         return rotation
@@ -86,12 +91,17 @@ def keep_neighbours(
     place = np.zeros(rotation.d, dtype=np.int32)
     place[kept] = np.arange(len(kept))
     before = [(place[i], place[j], theta) for i, j, theta in last]
-    whole = whole_numbers(vectors if whole is None else whole, over=0)
-    after = tuned(before, rows / np.float32(deviation), whole, seed)
+    rows /= np.float32(deviation)
+    if from_scratch is None:
+        after = tuned(before, rows, whole_numbers(vectors, over=0), seed)
+    else:
+        after = tuned(before, rows, whole_numbers(from_scratch, over=0), seed, *STEPS_FROM_SCRATCH)
     return PairwiseRotation(rotation.d, [*first, *((kept[i], kept[j], theta) for i, j, theta in after)])
 
 
-def tuned(layers: Layers, rows: Floats, whole: Floats, seed: int) -> Layers:
+def tuned(
+    layers: Layers, rows: Floats, whole: Floats, seed: int, steps_away: int = 0, steps_alike: tuple[int, ...] = STEPS
+) -> Layers:
     """
     Return layers with better angles, or as they are.
 
@@ -103,19 +113,25 @@ def tuned(layers: Layers, rows: Floats, whole: Floats, seed: int) -> Layers:
     whole : ndarray of float32, shape (m, d)
         The vectors by which neighbours are found, in random order.
     seed : int
+    steps_away : int
+        Steps that only bring values away from zero, to begin with.
+    steps_alike : tuple of int
+        Steps for neighbours, after each of which it is judged whether they helped.
     """
     n_learned = len(whole) - min(_MOST_ASIDE, len(whole) // _ASIDE)
     judge = Judge(rows, n_learned, nearest(whole[n_learned:], whole[:n_learned], _SEARCHED))
     weight = min(_MOST_WEIGHT, _WEIGHT * len(rows) ** 0.5)
     objective = neighbours_alike(len(rows), partners(whole[:n_learned], np.random.default_rng(seed)), weight)
     learned = tiled(rows[:, :n_learned])
+    if steps_away:
+        layers = ascend(layers, learned, away_from_zero, steps_away)
     best, found = layers, judge.found(layers)
-    for steps in STEPS:
+    for steps in steps_alike:
         layers = ascend(layers, learned, objective, steps)
         found_now = judge.found(layers)
-        if found_now < found:  # as with few clusters far apart, which leave the gradient no hold
+        if found_now < _ALIKE * found:  # as with few clusters far apart, which leave the gradient no hold
             break
-        best, found = layers, found_now
+        best, found = layers, max(found, found_now)
     return best
 
 
@@ -144,6 +160,7 @@ class Judge(NamedTuple):
             kernels.rows_rotate(rows, *layer)
         codes = packed_signs(np.ascontiguousarray(rows.T))
         index = faiss.IndexBinaryFlat(8 * codes.shape[1])
+        index.use_heap = False  # counting is faster for so many results
         index.add(codes[: self.n_learned])
         _, ids = index.search(codes[self.n_learned :], min(_FOUND[-1], self.n_learned))
         is_found = (ids[:, :, None] == self.neighbours[:, None, :]).any(axis=2)
@@ -184,6 +201,11 @@ def partners(whole: Floats, rng: np.random.Generator) -> Indices:
     ranks = [rng.integers(low, high + 1, (m, n)) for (low, high), n in ((NEAR, N_NEAR), (FAR, N_FAR))]
     others = (these + rng.integers(1, m, (m, N_ANY))) % m
     return np.concatenate([neighbours[these, np.concatenate(ranks, axis=1)], others], axis=1).astype(np.int32)
+
+
+def away_from_zero(tiles: Floats) -> tuple[float, Floats]:
+    """Return the mean of |values|, which is what ITQ maximises, and its derivative."""
+    return float(np.abs(tiles).mean(dtype=np.float64)), np.copysign(np.float32(1 / tiles.size), tiles)
 
 
 def neighbours_alike(n: int, all_partners: Indices, weight: float) -> Objective:

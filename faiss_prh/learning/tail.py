@@ -1,9 +1,10 @@
 """
-Few bits of very many dimensions: rotations into some thousand dimensions, and a dense matrix from there to the bits.
+Few bits: a dense matrix at the end, where it is worth its time.
 
-Rotations alone keep far less of the variance than PCA does there, and PCA alone is a large matrix. The principal
-directions of the sample are found first. Rotations then merge dimensions, two by two, so that what is dropped has
-little to do with them, until as many are left as a dense matrix within a budget takes.
+A small matrix takes no longer than the rotations that it replaces, and there are none. Of very many dimensions, PCA alone
+is a large matrix, and rotations alone keep far less of the variance. The principal directions of the sample are found
+first. Rotations then merge dimensions, two by two, so that what is dropped has little to do with them, until as many are
+left as a dense matrix within a budget takes.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from .._backend import kernels
 from .._common.arrays import whole_numbers
 from .._common.types import Doubles, Floats, Indices
 from .exact import exact_gram, exact_product, orthonormal, principal
-from .layers import pca_angle
-from .moments import MAX_COVARIANCE, SampleMoments
+from .layers import Learner, pca_angle
+from .moments import MAX_COVARIANCE, CovarianceMoments, Moments, SampleMoments
 from .pairing import matching, mutual_best
 
 Layers = list[tuple[Indices, Indices, Floats]]
 
+DENSE_PRODUCTS = 1 << 16
+"""Multiplications of a matrix that takes about as long as rotations, and gives better codes."""
 MOST_PRODUCTS = 1 << 20
 """Multiplications that a tail may take, where there are too many dimensions for a covariance matrix."""
 LEAST_WIDTH = 4
@@ -40,26 +43,31 @@ class Tailed(NamedTuple):
     layers: Layers
     kept: Indices
     tail: Floats
-    moments: SampleMoments
+    moments: Moments
 
 
-def tail_width(d: int, d_out: int) -> int:
+def tail_width(d: int, d_out: int, tune: bool) -> int:
     """
     Return from how many dimensions a tail starts, or 0 if there is none.
 
-    There is one where there are too many dimensions for a covariance matrix, within a budget.
-
     Examples
     --------
-    >>> [tail_width(d, d_out) for d, d_out in [(25600, 256), (25600, 1024), (784, 64)]]
-    [4096, 0, 0]
+    >>> [tail_width(d, d_out, tune=True) for d, d_out in [(25600, 256), (25600, 1024), (784, 64), (784, 256)]]
+    [4096, 0, 784, 0]
+    >>> tail_width(784, 64, tune=False)  # as in the paper: only rotations
+    0
     """
+    if d <= MAX_COVARIANCE:
+        return d if tune and d_out < d and d * d_out <= DENSE_PRODUCTS else 0
     width = min(d, MOST_PRODUCTS // d_out)
-    return width if d > MAX_COVARIANCE and width >= LEAST_WIDTH * d_out else 0
+    return width if width >= LEAST_WIDTH * d_out else 0
 
 
-def learn_tail(moments: SampleMoments, d_out: int, width: int, seed: int) -> Tailed:
+def learn_tail(moments: Moments, d_out: int, width: int, seed: int) -> Tailed:
     """Learn rotations that bring the principal directions into `width` dimensions, and a tail to `d_out` from there."""
+    if isinstance(moments, CovarianceMoments):
+        return _principal_rows(moments.matrix(), d_out)
+    assert isinstance(moments, SampleMoments)
     rng = np.random.default_rng(seed)
     columns = np.sort(rng.permutation(moments.rows.shape[1])[:_SAMPLE])
     kept = np.arange(len(moments.rows), dtype=np.int32)
@@ -72,7 +80,27 @@ def learn_tail(moments: SampleMoments, d_out: int, width: int, seed: int) -> Tai
     loadings = _loadings(rows[:, columns], d_out)
     basis = orthonormal(np.pad(loadings, ((0, 0), (0, d_out - loadings.shape[1]))))
     outputs = exact_product(rows.T, basis).astype(np.float32)
-    return Tailed(layers, kept, np.ascontiguousarray(basis.T, dtype=np.float32), SampleMoments(outputs))
+    return Tailed(layers, kept, _as_rows(basis), SampleMoments(outputs))
+
+
+def _principal_rows(covariance: Doubles, d_out: int) -> Tailed:
+    """Return principal directions as a tail of all dimensions."""
+    d = len(covariance)
+    more = max(8, d_out // 2)  # than needed: they are found sooner
+    basis = principal(covariance, min(d_out + more, (d_out + d) // 2))
+    within = exact_product(basis.T, exact_product(covariance, basis))
+    learner = Learner(CovarianceMoments.of((within + within.T) / 2))
+    best = learner.concentrate(d_out)
+    rows = _as_rows(basis)
+    for layer in learner.layers:
+        kernels.rows_rotate(rows, *layer)
+    tail = orthonormal(rows[best].T.astype(np.float64))
+    outputs = exact_product(tail.T, exact_product(covariance, tail))
+    return Tailed([], np.arange(d, dtype=np.int32), _as_rows(tail), CovarianceMoments.of((outputs + outputs.T) / 2))
+
+
+def _as_rows(basis: Doubles) -> Floats:
+    return np.ascontiguousarray(basis.T, dtype=np.float32)
 
 
 def _loadings(rows: Floats, count: int) -> Doubles:

@@ -20,12 +20,14 @@ from .layers import learn, learn_expansion
 from .model import Model, spread_of, without_idle_rotations
 from .moments import MAX_COVARIANCE, CovarianceMoments, Moments, SampleMoments, moments_of
 from .neighbours import keep_neighbours, sample_size
-from .parameters import Parameters
+from .parameters import Parameters, layers_for
 from .sampling import DistinctSample, Sample
 from .tail import learn_tail, tail_width
 
 _DESCRIBED = 1000
 """Vectors that are enough to tell how much of the variance is kept."""
+_LAYERS_OF_TAIL = 6
+"""Layers that are tuned and then multiplied into a tail, as multiples of ⌈log2 bits⌉."""
 
 
 class Gathered:
@@ -93,7 +95,7 @@ def _empty_sample(d: int, d_out: int, parameters: Parameters) -> DistinctSample:
 
 
 def _learn(moments: Moments, sample: Sample, d: int, d_out: int, parameters: Parameters) -> Model:
-    if isinstance(moments, SampleMoments) and (width := tail_width(d, d_out)):
+    if width := tail_width(d, d_out, parameters.tune):
         return _learn_with_tail(moments, sample, d_out, width, parameters)
     # Rotations are learned about the mean in any case: what all vectors have in common ranks none of them.
     centre = moments.mean if parameters.center else np.zeros(d)
@@ -114,24 +116,26 @@ def _learn(moments: Moments, sample: Sample, d: int, d_out: int, parameters: Par
     return Model.learned(rotation, mean, kept, described.variances()[kept], total)
 
 
-def _learn_with_tail(moments: SampleMoments, sample: Sample, d_out: int, width: int, parameters: Parameters) -> Model:
-    """Learn a tail; then, for its outputs, what is learned at full dimension, and multiply that into the tail."""
+def _learn_with_tail(moments: Moments, sample: Sample, d_out: int, width: int, parameters: Parameters) -> Model:
+    """Learn a tail; then layers of rotations of its outputs, which cost nothing: they are multiplied into the tail."""
     centre = (moments.mean if parameters.center else np.zeros_like(moments.mean)).astype(np.float32)
     total = float(moments.variances().sum())
     layers, kept, tail, outputs = learn_tail(moments, d_out, width, parameters.seed)
     share = float(outputs.variances().sum()) / total if total else math.nan
-    turned, all_outputs = learn(outputs, parameters)
     if parameters.tune:
         vectors = sample.in_random_order() - centre
         rows = np.ascontiguousarray(vectors.T)
         for layer in layers:
             kernels.rows_rotate(rows, *layer)
         y = exact_product(rows[kept].T, tail.T).astype(np.float32)
-        n_last = parameters.n_iso + parameters.n_pca
-        turned = keep_neighbours(turned, all_outputs, n_last, y, np.zeros(d_out), parameters.seed, vectors)
+        turned = PairwiseRotation.random(d_out, _LAYERS_OF_TAIL * layers_for(d_out), parameters.seed)
+        everything, n_layers = np.arange(d_out, dtype=np.int32), len(turned.layers)
+        turned = keep_neighbours(turned, everything, n_layers, y, np.zeros(d_out), parameters.seed, vectors)
         outputs = SampleMoments(y)
         for layer in turned.layers:
             outputs.rotate(*layer)
+    else:
+        turned, _ = learn(outputs, parameters)
     for layer in turned.layers:
         kernels.rows_rotate(tail, *layer)
     rotation = without_idle_rotations(PairwiseRotation(len(centre), layers), len(centre), kept)

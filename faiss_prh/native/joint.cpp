@@ -55,6 +55,21 @@ std::vector<std::int64_t> slabs_of(std::int64_t n) {
     return slabs;
 }
 
+// A distance below which there are probably k of m, and not many more; from one in some of them.
+float likely_threshold(std::int64_t m, const float* products, float own, const float* norms, std::int64_t k,
+                       std::vector<float>& some) {
+    constexpr std::int64_t kSome = 256;
+    const std::int64_t rank = 2 * k * kSome / m + 4;
+    if (m < 4 * kSome || rank >= kSome) return std::numeric_limits<float>::infinity();
+    some.clear();
+    for (std::int64_t at = 0; at < kSome; at++) {
+        const std::int64_t column = at * m / kSome;
+        some.push_back(own + norms[column] - 2.0f * products[column]);
+    }
+    std::nth_element(some.begin(), some.begin() + rank, some.end());
+    return some[rank];
+}
+
 }  // namespace
 
 const char* prh_tiles_turn(std::int64_t n, std::int64_t n_tiles, std::int64_t n_rotations, const std::int32_t* i,
@@ -135,21 +150,27 @@ const char* prh_sign_slopes(std::int64_t n, std::int64_t m, const float* signs, 
 const char* prh_nearest(std::int64_t n, std::int64_t m, const float* products, const float* own, const float* norms,
                         std::int64_t k, std::int64_t* ids) {
     return prh::caught([&] {
+        constexpr float kAny = std::numeric_limits<float>::infinity();
         const std::int64_t room = 3 * k + 64;
         prh::parallel_for(n, 16, [&] {
             return [&](std::int64_t begin, std::int64_t end) {
                 std::vector<std::uint64_t> keys(room);
+                std::vector<float> some;
                 for (std::int64_t row = begin; row < end; row++) {
-                    float most = std::numeric_limits<float>::infinity();
-                    std::int64_t found = 0;
-                    for (std::int64_t at = 0; at < m;) {
-                        at = prh::joint_kernel().collect(products + row * m, norms, own[row], most, at, m, room,
-                                                         keys.data(), found);
-                        if (found <= k) continue;
-                        std::nth_element(keys.begin(), keys.begin() + k - 1, keys.begin() + found);
-                        most = static_cast<float>(keys[k - 1] >> 32);
-                        found = k;
-                    }
+                    const float* const of_row = products + row * m;
+                    const auto collect = [&](float most) {
+                        std::int64_t found = 0;
+                        for (std::int64_t at = 0; at < m;) {
+                            at = prh::joint_kernel().collect(of_row, norms, own[row], most, at, m, room, keys.data(), found);
+                            if (found <= k) continue;
+                            std::nth_element(keys.begin(), keys.begin() + k - 1, keys.begin() + found);
+                            most = static_cast<float>(keys[k - 1] >> 32);
+                            found = k;
+                        }
+                        return found;
+                    };
+                    std::int64_t found = collect(likely_threshold(m, of_row, own[row], norms, k, some));
+                    if (found < std::min(k, m)) found = collect(kAny);
                     std::sort(keys.begin(), keys.begin() + found);
                     for (std::int64_t c = 0; c < k; c++)
                         ids[row * k + c] = c < found ? static_cast<std::int64_t>(keys[c] & 0xffffffff) : -1;

@@ -2,6 +2,7 @@
 #include "kernel.hpp"
 
 #include "multiply.hpp"
+#include "plain.hpp"
 #include "simd.hpp"
 
 namespace prh {
@@ -316,12 +317,30 @@ std::int64_t encode_all(const Plan& plan, std::int64_t n, const float* x, std::u
     return stopped == n ? -1 : stopped + first_unusable_row(n - stopped, d, x + stopped * d);
 }
 
+// Calls work(v), which gives a sum of squares, for each vector. Gives the first that is not finite or too large, or -1.
+template <class Work>
+std::int64_t for_each_plain(const Plan& plan, std::int64_t n, const float* x, Work work) {
+    std::int64_t unusable = -1;
+    for (std::int64_t v = 0; v < n; v++)
+        if (!(work(v) <= kLargestInTile) && unusable < 0 && first_unusable_row(1, plan.d_in, x + v * plan.d_in) == 0)
+            unusable = v;
+    return unusable;
+}
+
 std::int64_t encode(const Plan& plan, std::int64_t n, const float* x, std::uint8_t* codes, float* norms,
                     float* buffer) {
+    if (plan.is_plain && !norms)
+        return for_each_plain(plan, n, x, [&](std::int64_t v) {
+            return encode_plain<Lane::Float>(plan, x + v * plan.d_in, codes + v * ((plan.d_out + 7) / 8));
+        });
     return (norms ? encode_all<true> : encode_all<false>)(plan, n, x, codes, norms, buffer);
 }
 
 std::int64_t apply(const Plan& plan, std::int64_t n, const float* x, float* y, float* buffer) {
+    if (plan.is_plain)
+        return for_each_plain(plan, n, x, [&](std::int64_t v) {
+            return apply_plain<Lane::Float>(plan, x + v * plan.d_in, y + v * plan.d_out);
+        });
     std::int64_t unusable = -1;
     for_each_tile(n, [&](auto width, std::int64_t v, int count) {
         auto* tile = reinterpret_cast<typename decltype(width)::TileRow*>(buffer);

@@ -35,6 +35,7 @@ struct Plan {
 
     const std::int32_t* output_rows;   // where output dimension k is found
     const float* output_offset;        // added to the output
+    bool is_plain;                     // no rotations, and all dimensions in their places: no need for tiles
 };
 
 // A dense matrix made ready for products: its rows in blocks of 16 (the last one filled up with zeros), and in a block the

@@ -198,6 +198,9 @@ BuiltPlan::BuiltPlan(int n, const Layers& layers, bool inverse, const std::vecto
 
     const std::vector<double> scale = write_coefficients(n, turned);
     scale_.assign(scale.begin(), scale.end());
+
+    is_plain_ = n_walks_ == 0 && inputs.size() == outputs.size();   // input k is in row k
+    for (std::size_t k = 0; k < outputs.size(); k++) is_plain_ = is_plain_ && output_rows_[k] == std::int32_t(k);
 }
 
 // Adds the walks of as many layers from `layer` on as leave small groups of rows, group by group. Gives the next layer.
@@ -251,7 +254,8 @@ Plan BuiltPlan::view() const {
             rows_.data(),
             coefficients_.data(),
             output_rows_.data(),
-            output_offset_.data()};
+            output_offset_.data(),
+            is_plain_};
 }
 
 }  // namespace prh

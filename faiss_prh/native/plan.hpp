@@ -56,6 +56,7 @@ class BuiltPlan {
     std::vector<float> centre_, scale_, output_offset_;
     std::vector<std::int32_t> output_rows_;
     std::int64_t n_walks_ = 0;
+    bool is_plain_;
     std::vector<RowOffset> rows_;
     std::vector<float> coefficients_;
 };

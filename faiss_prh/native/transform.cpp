@@ -158,7 +158,7 @@ struct Model {
             kernel().multiply(matrix, end - begin, buffers.kept.data(), buffers.outputs.data());
             encode_some(last, begin, end, buffers.outputs.data(), buffers);
             return unusable;
-        });
+        }, true);
     }
 
   private:
@@ -167,9 +167,10 @@ struct Model {
         return kernel().apply(plan, n, x, buffers.kept.data(), buffers.tile.get());
     }
 
-    // Calls work(begin, end, buffers) on parts of the vectors 0 .. n. Gives the first that one of the calls gives, or -1.
+    // Calls work(begin, end, buffers) on parts of the vectors 0 .. n. Gives the first that one of the calls gives, or -1;
+    // if it `stops`, vectors far behind that one are left alone.
     template <class Work>
-    std::int64_t first_unusable(std::int64_t n, const Work& work) const {
+    std::int64_t first_unusable(std::int64_t n, const Work& work, bool stops = false) const {
         // A rotation takes the time of some products.
         const std::int64_t cost = n_rotations() + this->n + (tail ? tail->view().d_out * std::int64_t(kept.size()) / 6 : 0);
         const std::int64_t chunk = (kChunkRotations / cost / kTile + 1) * kTile;
@@ -183,6 +184,7 @@ struct Model {
                     if (found < 0) continue;
                     std::int64_t known = first;
                     while (begin + found < known && !first.compare_exchange_weak(known, begin + found)) {}
+                    if (stops) return;
                 }
             };
         });
