@@ -71,8 +71,9 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         Whether the angles of the `n_iso` and `n_pca` layers are then optimised together, so that near neighbours among
         the training vectors (at least 200, at most 8000 of them) get similar signs. Where there is a dense matrix,
         these are random layers instead, as many as are good for it. One vector in eight is kept aside to judge by:
-        where it does not help, little time is spent, and the angles stay. It makes encoding no slower. By default it is done for fewer bits than dimensions, and up to 2048 dimensions, unless `n_iso`, `n_pca` or
-        `tilt` is given, which asks for the paper's PRH. It is not available for more bits than dimensions.
+        where it does not help, little time is spent, and the angles stay. It makes encoding no slower. By default it is
+        done for fewer bits than dimensions, and up to 2048 dimensions, unless `n_iso`, `n_pca` or `tilt` is given: that
+        asks for the paper's PRH. It is not available for more bits than dimensions.
     center : bool, optional
         Whether the mean of the training vectors is subtracted first. Without it, a transform that keeps all dimensions
         preserves inner products as well as distances; signs are better balanced with it.

@@ -1,10 +1,10 @@
 """
 Few bits: a dense matrix at the end, where it is worth its time.
 
-A small matrix takes no longer than the rotations that it replaces, and there are none. Of very many dimensions, PCA alone
-is a large matrix, and rotations alone keep far less of the variance. The principal directions of the sample are found
-first. Rotations then merge dimensions, two by two, so that what is dropped has little to do with them, until as many are
-left as a dense matrix within a budget takes.
+A small matrix takes no longer than rotations would, and there are none. Of very many dimensions, PCA alone is a large
+matrix, and rotations alone keep far less of the variance. The principal directions of the sample are found first.
+Rotations then merge dimensions, two by two, so that what is dropped has little to do with them, until as many are left
+as a dense matrix within a budget takes.
 """
 
 from __future__ import annotations
