@@ -122,19 +122,30 @@ def test_fewer_vectors_than_bits(monkeypatch):
         np.testing.assert_allclose(prh.to_dense() @ prh.to_dense().T, np.eye(20), atol=1e-5)
 
 
-def with_tail(d, d_out, width):
+def with_tail(d, d_out, width, n_layers=3):
     rng = np.random.default_rng(d)
     prh = PRHTransform(d, d_out)
     matrix = np.linalg.qr(rng.normal(size=(width, d_out)))[0].T.astype(np.float32, order="C")
-    kept = rng.permutation(d)[:width].astype(np.int32)
+    kept = np.arange(d, dtype=np.int32) if n_layers == 0 else rng.permutation(d)[:width].astype(np.int32)
     mean = rng.normal(size=d).astype(np.float32)
-    prh._set(Model(PairwiseRotation.random(d, 3, seed=1), mean, kept, tail=matrix))
+    prh._set(Model(PairwiseRotation.random(d, n_layers, seed=1), mean, kept, tail=matrix))
     return prh
 
 
-@pytest.mark.parametrize(("d", "d_out", "width"), [(50, 3, 20), (300, 37, 270), (64, 16, 64)])
-def test_a_tail_does_what_its_matrix_says(d, d_out, width, simd_level, thread_count):
-    prh = with_tail(d, d_out, width)
+@pytest.mark.parametrize(
+    ("d", "d_out", "width", "n_layers"),
+    [
+        (50, 3, 20, 3),
+        (300, 37, 270, 3),
+        (64, 16, 64, 3),
+        (64, 16, 64, 0),
+        (51, 3, 51, 0),
+        (99, 98, 99, 0),
+        (2, 1, 2, 0),
+    ],
+)
+def test_a_tail_does_what_its_matrix_says(d, d_out, width, n_layers, simd_level, thread_count):
+    prh = with_tail(d, d_out, width, n_layers)
     x = np.random.default_rng(2).normal(size=(200, d)).astype(np.float32)
     dense = prh.to_dense()
     np.testing.assert_allclose(dense, prh.tail.astype(float) @ prh.rotation.to_dense()[prh.kept], atol=1e-12)
@@ -160,8 +171,9 @@ def test_stock_faiss_takes_a_tail_for_a_dense_transform():
     prh.check_identical(faiss.downcast_VectorTransform(again.chain.at(0)))
 
 
-def test_vectors_that_cannot_be_used():
-    prh = with_tail(50, 8, 20)
+@pytest.mark.parametrize(("width", "n_layers"), [(20, 3), (50, 0)])
+def test_vectors_that_cannot_be_used(width, n_layers, simd_level):
+    prh = with_tail(50, 8, width, n_layers)
     x = np.zeros((100, 50), dtype=np.float32)
     for value, message in [(np.nan, "vector 60 has a non-finite"), (1e30, "vector 60 is too large")]:
         x[60, 7] = value
