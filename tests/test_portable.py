@@ -103,7 +103,7 @@ def test_matching(seed, n_rows, n_columns, is_symmetric, n_rounds):
     assert_same_bits(lambda module, g: module.match(g, is_symmetric, n_rounds), gain)
 
 
-@given(SEEDS, st.integers(1, 40), st.integers(1, 60), st.integers(1, 70))
+@given(SEEDS, st.integers(1, 40), st.integers(1, 60) | st.integers(1000, 2000), st.integers(1, 70))
 def test_nearest(seed, n, m, k):
     rng = np.random.default_rng(seed)
     own, norms = rng.integers(50, 60, n).astype(np.float32), rng.integers(50, 60, m).astype(np.float32)
@@ -126,6 +126,9 @@ def test_tiles(seed, n, m, n_layers):
     x, g = tiled(rows_of(rng, n, m)), tiled(rows_of(rng, n, m))
     assert_same_bits(lambda module, y: module.tiles_turn(x, i, j, theta, y), np.empty_like(x))
     assert_same_bits(lambda module, y, g: module.tiles_slopes(y, g, i, j, theta), x, g)
+    matrix = rows_of(rng, n, n)
+    assert_same_bits(lambda module, y: module.tiles_multiply(matrix, x, y), np.empty_like(x))
+    assert_same_bits(lambda module: module.tiles_outer(g, x))
 
 
 @given(SEEDS, st.integers(1, 200), st.integers(2, 70), st.integers(1, 9))

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from strategies import seeds
 
 from faiss_prh import PairwiseRotation, _backend
+from faiss_prh.learning import joint_angles
+from faiss_prh.learning.neighbours import away_from_zero
 from faiss_prh.learning.tiles import SoftSigns, tiled, untiled
 
 SOFTNESS = 0.4
@@ -100,7 +102,25 @@ def test_levels_and_threads_give_the_same_bits(thread_count):
                 products, magnitude = signs.products(y)
                 slopes = signs.slopes(y, weights, 1.0)
                 seen.add((products.tobytes(), magnitude, slopes.tobytes()))
+                seen.add(_backend.kernels.tiles_outer(slopes, y).tobytes())
                 seen.add(_backend.kernels.tiles_slopes(y, slopes, i, j, theta).tobytes())
+                _backend.kernels.tiles_multiply(np.ascontiguousarray(rows[:, :100]), tiled(rows), y)
+                seen.add(y.tobytes())
             finally:
                 _backend.use_simd_level(before)
-    assert len(seen) == 2
+    assert len(seen) == 4
+
+
+def test_slopes_by_way_of_a_matrix(monkeypatch):
+    """The matrix that layers are, where it is smaller than the sample, gives the same angles but for rounding."""
+    rows, _, _ = drawn((20, 900), 1, 0)
+    layers = [tuple(layer) for layer in PairwiseRotation.random(20, 8, 0).layers]
+    learned = []
+    for products in (0, 8):
+        monkeypatch.setattr(joint_angles, "_ROTATION_PRODUCTS", products)
+        ascended = joint_angles.ascend(
+            layers, tiled(rows * np.arange(20, dtype=np.float32)[:, None]), away_from_zero, 3
+        )
+        learned.append(np.concatenate([theta for _, _, theta in ascended]))
+    np.testing.assert_allclose(*learned, atol=1e-4)
+    assert np.abs(learned[0] - np.concatenate([theta for _, _, theta in layers])).max() > 0.01

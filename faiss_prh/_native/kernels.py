@@ -61,6 +61,20 @@ def tiles_slopes(y: Floats, g: Floats, i: Indices, j: Indices, theta: Floats) ->
     return slopes
 
 
+def tiles_multiply(matrix: Floats, x: Floats, y: Floats) -> None:
+    """Write to `y` the products of a square matrix with the vectors of tiles `x`."""
+    n_tiles, n, _ = x.shape
+    check(library.prh_tiles_multiply(n, n_tiles, at(matrix), at(x), at(y)))
+
+
+def tiles_outer(g: Floats, x: Floats) -> Doubles:
+    """Return the sums, over the vectors of tiles, of the products of each row of `g` and each row of `x`."""
+    n_tiles, n, _ = x.shape
+    products = np.empty((n, n))
+    check(library.prh_tiles_outer(n, n_tiles, at(g), at(x), at(products)))
+    return products
+
+
 def soft_signs(y: Floats, m: int, softness: float, signs: Floats) -> float:
     """Write the soft signs of the m vectors of tiles to `signs`, in an order of its own, and return the sum of |y|."""
     magnitudes = np.empty(1)

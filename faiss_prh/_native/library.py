@@ -42,6 +42,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("match", c_char_p, [pointer, c_int64, c_int64, c_bool, c_int64, *[pointer] * 3]),
         ("tiles_turn", c_char_p, [*[c_int64] * 3, *[pointer] * 5]),
         ("tiles_slopes", c_char_p, [*[c_int64] * 3, *[pointer] * 6]),
+        ("tiles_multiply", c_char_p, [*[c_int64] * 2, *[pointer] * 3]),
+        ("tiles_outer", c_char_p, [*[c_int64] * 2, *[pointer] * 3]),
         ("soft_signs", c_char_p, [c_int64, c_int64, pointer, c_float, pointer, pointer]),
         ("sign_products", c_char_p, [c_int64, c_int64, pointer, c_int64, pointer, pointer]),
         (

@@ -1,7 +1,7 @@
 """The functions of `_native.kernels`, in NumPy."""
 
 from .rows import gather, match, matrix_rotate, nearest, rows_centre, rows_covariances, rows_fill, rows_rotate
-from .tiles import sign_products, sign_slopes, soft_signs, tiles_slopes, tiles_turn
+from .tiles import sign_products, sign_slopes, soft_signs, tiles_multiply, tiles_outer, tiles_slopes, tiles_turn
 
 __all__ = [
     "gather",
@@ -15,6 +15,8 @@ __all__ = [
     "sign_products",
     "sign_slopes",
     "soft_signs",
+    "tiles_multiply",
+    "tiles_outer",
     "tiles_slopes",
     "tiles_turn",
 ]

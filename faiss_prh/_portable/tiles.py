@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -55,6 +56,28 @@ def tiles_slopes(y: Floats, g: Floats, i: Indices, j: Indices, theta: Floats) ->
         for of_part in of_parts:
             slopes += of_part
     return slopes
+
+
+def tiles_multiply(matrix: Floats, x: Floats, y: Floats) -> None:
+    """Write to `y` the products of a square matrix with the vectors of tiles `x`."""
+    y[:] = 0
+    for some in _cut(y, range(len(y) + 1)):
+        for column in range(len(matrix)):
+            y[some] += matrix[:, column, None] * x[some, column, None]
+
+
+def tiles_outer(g: Floats, x: Floats) -> Doubles:
+    """Return the sums, over the vectors of tiles, of the products of each row of `g` and each row of `x`."""
+    n_tiles, n, _ = x.shape
+    n_parts = min(n_tiles, _MOST_SUMS)
+    ends = np.arange(n_parts + 1) * n_tiles // max(1, n_parts)
+    products = np.zeros((n, n))
+    for first, end in pairwise(ends):
+        eight = np.zeros((n, n, 8), np.float32)
+        for of_g, of_x in zip(g[first:end, :, None], x[first:end, None], strict=True):
+            eight += of_g[..., :8] * of_x[..., :8] + of_g[..., 8:] * of_x[..., 8:]
+        products += _one_by_one(eight.astype(np.float64))
+    return products
 
 
 def _layers(n: int, i: Indices, j: Indices) -> list[Ids]:

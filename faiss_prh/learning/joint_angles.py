@@ -17,6 +17,8 @@ Objective: TypeAlias = Callable[[Floats], tuple[float, Floats]]
 """A function of tiles. It returns a value, and its derivative with respect to them, in an array that is overwritten."""
 
 VARIANCE_STEPS = 20
+_ROTATION_PRODUCTS = 8
+"""Products with a matrix, and sums of products, that take as long as a rotation and its slope."""
 
 
 def ascend(layers: Layers, tiles: Floats, objective: Objective, steps: int) -> Layers:
@@ -47,14 +49,26 @@ def ascend(layers: Layers, tiles: Floats, objective: Objective, steps: int) -> L
     if not len(ends) or not ends[-1]:
         return layers
     i, j, start = (np.concatenate(parts) for parts in zip(*layers, strict=True))
-    turned = np.empty_like(tiles)
+    n = tiles.shape[1]
+    turned, units = np.empty_like(tiles), tiled(np.eye(n, dtype=np.float32))
+    turned_units = np.empty_like(units)
 
-    def evaluate(angles: Doubles) -> tuple[float, Doubles]:
+    def turn_all(angles: Doubles) -> tuple[float, Doubles]:
         theta = angles.astype(np.float32)
         kernels.tiles_turn(tiles, i, j, theta, turned)
         value, slopes = objective(turned)
         return -value, -kernels.tiles_slopes(turned, slopes, i, j, theta)
 
+    def turn_units(angles: Doubles) -> tuple[float, Doubles]:
+        """Do the same by way of the matrix that the layers are."""
+        theta = angles.astype(np.float32)
+        kernels.tiles_turn(units, i, j, theta, turned_units)
+        kernels.tiles_multiply(np.ascontiguousarray(untiled(turned_units, n)), tiles, turned)
+        value, slopes = objective(turned)
+        slopes = tiled(kernels.tiles_outer(slopes, tiles).astype(np.float32))
+        return -value, -kernels.tiles_slopes(turned_units, slopes, i, j, theta)
+
+    evaluate = turn_units if _ROTATION_PRODUCTS * len(i) > n * n and tiles.size > units.size else turn_all
     thetas = np.split(descend(evaluate, start, steps).astype(np.float32), ends[:-1])
     return [(i, j, theta) for (i, j, _), theta in zip(layers, thetas, strict=True)]
 

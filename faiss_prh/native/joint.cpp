@@ -48,6 +48,15 @@ std::int64_t tiles_of(std::int64_t m) {
     return (m + kTile - 1) / kTile;
 }
 
+// Tiles first .. end as n rows: the rows of tiles are so far apart that they drive each other out of the cache.
+std::vector<float> as_rows(std::int64_t n, std::int64_t first, std::int64_t end, const float* tiles) {
+    std::vector<float> rows(n * (end - first) * kTile);
+    for (std::int64_t row = 0; row < n; row++)
+        for (std::int64_t tile = first; tile < end; tile++)
+            std::copy_n(tiles + (tile * n + row) * kTile, kTile, &rows[(row * (end - first) + tile - first) * kTile]);
+    return rows;
+}
+
 // The first dimension of each slab.
 std::vector<std::int64_t> slabs_of(std::int64_t n) {
     std::vector<std::int64_t> slabs;
@@ -98,6 +107,29 @@ const char* prh_tiles_slopes(std::int64_t n, std::int64_t n_tiles, std::int64_t 
         std::fill_n(slopes, n_rotations, 0.0);
         for (std::int64_t part = 0; part < n_parts; part++)
             for (std::int64_t t = 0; t < n_rotations; t++) slopes[t] += parts[part * n_rotations + t];
+    });
+}
+
+const char* prh_tiles_multiply(std::int64_t n, std::int64_t n_tiles, const float* matrix, const float* x, float* y) {
+    return prh::caught([&] {
+        for_each(n_tiles, n * n * kTile, [&](std::int64_t tile) {
+            prh::joint_kernel().multiply(n, matrix, x + tile * n * kTile, y + tile * n * kTile);
+        });
+    });
+}
+
+const char* prh_tiles_outer(std::int64_t n, std::int64_t n_tiles, const float* g, const float* x, double* products) {
+    return prh::caught([&] {
+        const std::int64_t n_parts = std::min(n_tiles, kMostSums);
+        std::vector<double> parts(n_parts * n * n);
+        for_each(n_parts, n_tiles / std::max<std::int64_t>(1, n_parts) * n * n * kTile, [&](std::int64_t part) {
+            const std::int64_t first = part * n_tiles / n_parts, end = (part + 1) * n_tiles / n_parts;
+            const auto rows_g = as_rows(n, first, end, g), rows_x = as_rows(n, first, end, x);
+            prh::joint_kernel().outer(n, (end - first) * kTile, rows_g.data(), rows_x.data(), &parts[part * n * n]);
+        });
+        std::fill_n(products, n * n, 0.0);
+        for (std::int64_t part = 0; part < n_parts; part++)
+            for (std::int64_t k = 0; k < n * n; k++) products[k] += parts[part * n * n + k];
     });
 }
 

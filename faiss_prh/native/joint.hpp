@@ -45,6 +45,10 @@ struct JointKernel {
     void (*turn)(const Turns& turns, std::int64_t n, const float* x, float* y);
     // Undoes the turns on the values y and the slopes g of a tile; adds the slopes of angles to 8 sums for each.
     void (*slopes)(const Turns& turns, float* y, float* g, float* sums);
+    // The product of a matrix of n rows and columns and a tile.
+    void (*multiply)(std::int64_t n, const float* matrix, const float* x, float* y);
+    // The products of each of n rows g and each of n rows x, of m values, a multiple of 16.
+    void (*outer)(std::int64_t n, std::int64_t m, const float* g, const float* x, double* found);
     // Writes the soft signs of a tile, the vectors from `first` on. Gives the sum of |y|.
     double (*soft_signs)(std::int64_t n, std::int64_t m, std::int64_t first, const float* y, float scale, float* signs);
     // For the vectors begin .. end and dimensions from `first` on, a slab: the products of the soft signs of partners.

@@ -70,6 +70,64 @@ void slopes(const Turns& turns, float* y, float* g, float* sums) {
     }
 }
 
+template <int Rows>
+void multiply_rows(std::int64_t n, const float* matrix, const float* x, float* y) {
+    V sums[Rows][kRow] = {};
+    for (std::int64_t c = 0; c < n; c++)
+        for (int k = 0; k < kRow; k++) {
+            const V values = load<V>(x + c * kTile + k * PRH_LANES);
+            for (int r = 0; r < Rows; r++) sums[r][k] += matrix[r * n + c] * values;
+        }
+    for (int r = 0; r < Rows; r++)
+        for (int k = 0; k < kRow; k++) store(y + r * kTile + k * PRH_LANES, sums[r][k]);
+}
+
+void multiply(std::int64_t n, const float* matrix, const float* x, float* y) {
+    constexpr int kRows = 12 / kRow;   // sums that the registers hold
+    std::int64_t r = 0;
+    for (; r + kRows <= n; r += kRows) multiply_rows<kRows>(n, matrix + r * n, x, y + r * kTile);
+    for (; r < n; r++) multiply_rows<1>(n, matrix + r * n, x, y + r * kTile);
+}
+
+template <int Rows, int Columns>
+void outer_block(std::int64_t n, std::int64_t m, const float* g, const float* x, double* found) {
+    V sums[Rows][Columns][kEight] = {};
+    for (std::int64_t v = 0; v < m; v += kTile, g += kTile, x += kTile)
+        for (int k = 0; k < kEight; k++) {
+            V lower[Columns], upper[Columns];
+            for (int c = 0; c < Columns; c++) {
+                lower[c] = load<V>(x + c * m + k * PRH_LANES);
+                upper[c] = load<V>(x + c * m + (k + kEight) * PRH_LANES);
+            }
+            for (int r = 0; r < Rows; r++) {
+                const V g_lower = load<V>(g + r * m + k * PRH_LANES);
+                const V g_upper = load<V>(g + r * m + (k + kEight) * PRH_LANES);
+                for (int c = 0; c < Columns; c++) sums[r][c][k] += g_lower * lower[c] + g_upper * upper[c];
+            }
+        }
+    for (int r = 0; r < Rows; r++)
+        for (int c = 0; c < Columns; c++) {
+            float eight[8];
+            __builtin_memcpy(eight, sums[r][c], sizeof eight);
+            found[r * n + c] = 0;
+            for (const float sum : eight) found[r * n + c] += sum;
+        }
+}
+
+void outer(std::int64_t n, std::int64_t m, const float* g, const float* x, double* found) {
+    constexpr int kRows = 4, kColumns = PRH_LANES / 4;   // sums that the registers hold
+    for (std::int64_t r = 0, rows; r < n; r += rows) {
+        rows = r + kRows <= n ? kRows : 1;
+        for (std::int64_t c = 0, columns; c < n; c += columns) {
+            columns = rows == kRows && c + kColumns <= n ? kColumns : 1;
+            const auto block = columns == kColumns && rows == kRows ? outer_block<kRows, kColumns>
+                               : rows == kRows                     ? outer_block<kRows, 1>
+                                                                   : outer_block<1, 1>;
+            block(n, m, g + r * m, x + c * m, found + r * n + c);
+        }
+    }
+}
+
 inline V absolute(V x) {
     return (V)((Word)x & 0x7fffffffu);
 }
@@ -224,7 +282,7 @@ std::int64_t collect(const float* products, const float* norms, float own, float
 }  // namespace
 
 namespace PRH_LEVEL {
-extern const JointKernel joint_kernel = {rows_rotate, turn, slopes, soft_signs, products, sign_slopes, collect};
+extern const JointKernel joint_kernel = {rows_rotate, turn, slopes, multiply, outer, soft_signs, products, sign_slopes, collect};
 }
 
 }  // namespace prh

@@ -78,6 +78,12 @@ PRH_API const char* prh_tiles_turn(std::int64_t n, std::int64_t n_tiles, std::in
 PRH_API const char* prh_tiles_slopes(std::int64_t n, std::int64_t n_tiles, std::int64_t n_rotations,
                                      const std::int32_t* i, const std::int32_t* j, const float* theta, float* y,
                                      float* g, double* slopes);
+// The products y of a matrix of n rows and columns with the vectors x; and the n × n sums, over all vectors, of the products
+// of a value of g and a value of x.
+PRH_API const char* prh_tiles_multiply(std::int64_t n, std::int64_t n_tiles, const float* matrix, const float* x,
+                                       float* y);
+PRH_API const char* prh_tiles_outer(std::int64_t n, std::int64_t n_tiles, const float* g, const float* x,
+                                    double* products);
 // Soft signs tanh(y / softness) of m vectors, in an order of this library's own, and the sum of |y|. `signs` has room for
 // m vectors, whose dimensions are filled up to a multiple of 16 with zeros that the caller has put there.
 PRH_API const char* prh_soft_signs(std::int64_t n, std::int64_t m, const float* y, float softness, float* signs,

@@ -71,6 +71,27 @@ void check_turning(int n, int m, int n_rotations) {
         check(std::abs(undone[k] - x[k]) < 1e-5 && std::abs(g_undone[k] - slopes_of_y[k]) < 1e-5, "what is undone");
 }
 
+void check_products(int n, int m) {
+    Random random(static_cast<unsigned>(n * 1000 + m));
+    const Floats x = random_tiles(random, n, m), g = random_tiles(random, n, m), matrix = random.values(n * n);
+    Floats y(x.size());
+    Doubles sums(n * n);
+    succeed(prh_tiles_multiply(n, tiles_of(m), matrix.data(), x.data(), y.data()));
+    succeed(prh_tiles_outer(n, tiles_of(m), g.data(), x.data(), sums.data()));
+    for (int r = 0; r < n; r++)
+        for (int v = 0; v < m; v++) {
+            double expected = 0;
+            for (int c = 0; c < n; c++) expected += static_cast<double>(matrix[r * n + c]) * x[at(n, c, v)];
+            check(std::abs(y[at(n, r, v)] - expected) < 1e-5 * (n + 10), "tiles_multiply: %d of %d", m, n);
+        }
+    for (int r = 0; r < n; r++)
+        for (int c = 0; c < n; c++) {
+            double expected = 0;
+            for (int v = 0; v < m; v++) expected += static_cast<double>(g[at(n, r, v)]) * x[at(n, c, v)];
+            check(std::abs(sums[r * n + c] - expected) < 1e-5 * (m + 10), "tiles_outer: %d of %d", m, n);
+        }
+}
+
 void check_signs(int n, int m, int k) {
     Random random(static_cast<unsigned>(n * 1000 + m * 10 + k));
     Floats y = random_tiles(random, n, m);
@@ -141,7 +162,7 @@ void check_nearest(int n, int m, int k) {
 
 void check_joint() {
     for (const int n : {2, 3, 16, 33, 100})
-        for (const int m : {1, 15, 16, 17, 100, 700}) check_turning(n, m, 40);
+        for (const int m : {1, 15, 16, 17, 100, 700}) check_turning(n, m, 40), check_products(n, m);
     for (const int n : {1, 3, 15, 16, 17, 32, 40, 64, 100, 130})
         for (const int m : {1, 15, 16, 17, 300})
             for (const int k : {1, 4, 7}) check_signs(n, m, k);
