@@ -96,7 +96,8 @@ def test_build_add_and_search_do_what_the_library_does(factory, folder, capsys):
     distances, ids = index.search(QUERY, 5)
     results = np.load("r.npz")
     np.testing.assert_array_equal(results["ids"], ids)
-    np.testing.assert_array_equal(results["distances"], distances)
+    # Without native code, BLAS multiplies with a matrix, and may round otherwise in a larger block.
+    np.testing.assert_allclose(results["distances"], distances, rtol=1e-5)
 
 
 def test_version(capsys):

@@ -1,5 +1,6 @@
 import gc
 import importlib
+import re
 
 import faiss
 import numpy as np
@@ -74,7 +75,8 @@ def test_float(description):
 def test_parentheses_in_parentheses(description):
     index = index_factory(64, description)
     *_, inside = nested(index)
-    stock = faiss.index_factory(64, description.replace("PRH(3,2),", "").replace("PRH,", ""))
+    # Faiss 1.8 takes no parentheses behind an IDMap.
+    stock = faiss.index_factory(64, re.sub(r"^IDMap,|PRH(\(3,2\))?,", "", description))
     *_, expected = nested(stock)
     assert type(inside) is type(expected)
     assert inside.nlist == expected.nlist
@@ -91,6 +93,8 @@ def test_parentheses_in_parentheses(description):
     ],
 )
 def test_strings_come_back(d, description):
+    if description.startswith("HR") and not hasattr(faiss, "HadamardRotation"):
+        pytest.skip("this Faiss has no Hadamard rotation")
     assert factory_string(index_factory(d, description)) == description
 
 

@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 import re
+import threading
 
 import faiss
 import numpy as np
@@ -263,12 +264,10 @@ def test_a_pipe_is_read_once(tmp_path, installed):
     """Looking at its first bytes would take them away."""
     os.mkfifo(tmp_path / "pipe")
     data = faiss.serialize_index(faiss.IndexFlatL2(4)).tobytes()
-    writer = os.fork()
-    if writer == 0:
-        (tmp_path / "pipe").write_bytes(data)
-        os._exit(0)
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=[data], daemon=True)
+    writer.start()
     assert faiss.read_index(str(tmp_path / "pipe")).d == 4
-    os.waitpid(writer, 0)
+    writer.join()
 
 
 # What is ours

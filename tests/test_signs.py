@@ -1005,11 +1005,9 @@ def test_bytes_of_vectors(refine):
 @pytest.mark.parametrize("refine", ["", ",RFlat"])
 def test_ids_that_are_not_there(refine):
     index = unchanged(f"PRH(3,2),IVF16,Signs{refine}")
-    with pytest.raises(ValueError, match="no vector has the id 900"):
-        index.reconstruct_code(900)
-    with pytest.raises((ValueError, RuntimeError), match=r"no vector has the id 900|ntotal"):
-        index.reconstruct(900)
     for read in (index.reconstruct, index.reconstruct_code):
+        with pytest.raises(ValueError, match="no vector has the id 900"):
+            read(900)
         with pytest.raises(ValueError, match="key must be"):
             read(-1)
     with pytest.raises(ValueError, match="there are 900 vectors"):
@@ -1496,7 +1494,9 @@ def test_refined_distances_are_those_of_what_is_stored(store, metric, n):
 
 
 EXACT_CHAINS = ["PRH(3,2)", "PRH37(3,2)", "PRH200", "PRH8(3,2)", "PCA11,PRH(3,2)", "PCA11,PRH70", "RR",
-                "PCA8,RR64", "L2norm,PRH(3,2)", "PCAW30,PRH(3,2)", "PCAW40,RR", "Pad64,RR", "HR"]  # fmt: skip
+                "PCA8,RR64", "L2norm,PRH(3,2)", "PCAW30,PRH(3,2)", "PCAW40,RR", "Pad64,RR"]  # fmt: skip
+if hasattr(faiss, "HadamardRotation"):
+    EXACT_CHAINS.append("HR")
 
 
 @pytest.mark.parametrize("metric", [L2, IP])

@@ -241,10 +241,15 @@ def rows_of_ids(index: Any, ids: Ids) -> Ids:
     if id_map is not None:
         return places_of(ids, faiss.vector_to_array(id_map.id_map))
     if not isinstance(rows_index, faiss.IndexBinaryIVF):
-        missing = (ids < 0) | (ids >= rows_index.ntotal)  # Faiss's flat index does not look
-        if missing.any():
-            raise _no_vector(ids[missing][0])
+        check_rows(ids, rows_index.ntotal)
     return ids
+
+
+def check_rows(rows: Ids, ntotal: int) -> None:
+    """Raise an error if one of the rows is not there; Faiss's flat indexes do not all look."""
+    missing = (rows < 0) | (rows >= ntotal)
+    if missing.any():
+        raise _no_vector(rows[missing][0])
 
 
 def places_of(ids: Ids, among: Ids) -> Ids:

@@ -26,7 +26,7 @@ _BINARY = re.compile(
     r"BFlat|BIVF(?P<nlist>\d+[kM]?)(_HNSW(?P<coarse_links>\d*))?|BHNSW(?P<links>\d*)"
     r"|BHash((?P<tables>\d+)x)?(?P<hash_bits>\d+)"
 )
-_LISTS_OF_SIGNS = re.compile(r"IVF\d+[kM]?(_HNSW(?P<coarse_links>\d*))?")
+_LISTS_OF_SIGNS = re.compile(r"IVF\d+[kM]?(?P<graph>_HNSW(?P<coarse_links>\d*))?")
 _BINARY_FORMS = "BFlat, BIVF<lists>, BIVF<lists>_HNSW<links>, BHNSW<links>, BHash<bits>, BHash<tables>x<bits>"
 
 
@@ -121,7 +121,8 @@ def _lists_of_signs(chain: list[Any], lists: str, rerank: str, metric: int) -> I
     if rerank == "RAsym":
         raise ValueError("'RAsym' ranks the results of a binary index; 'Signs' ranks that way by itself")
     _check_links(match, "coarse_links")
-    owner = _faiss_factory(chain[-1].d_out, f"{lists},Flat", metric)
+    # Faiss 1.8 knows no units: 4096 lists, not 4k.
+    owner = _faiss_factory(chain[-1].d_out, f"IVF{list_counts(lists)[0]}{match['graph'] or ''},Flat", metric)
     quantizer, nlist = faiss.downcast_index(owner.quantizer), owner.nlist
     quantizer.referenced_objects = [owner]  # which deletes it in the end
     if not rerank:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from .. import _backend
 from .._common.arrays import as_float32, float32_blocks
 from .._common.types import Codes, Floats, Ids, Vectors
+from . import binary_ops
 from .reranking import K_FACTOR, ReRanked
 from .training import WayBack, way_back
 
@@ -101,6 +102,7 @@ class IndexBinaryRefine(ReRanked):
         return vectors
 
     def _decoded(self, rows: Ids, codes: Any) -> Floats:
+        binary_ops.check_rows(rows, self.refine_index.ntotal)
         vectors: Floats = self.refine_index.reconstruct_batch(rows)
         return vectors
 

@@ -17,7 +17,7 @@ inline V all(float value) {
 
 inline Float4 fold(const V (&sums)[kEight]) {
 #if PRH_LANES == 8
-    return PRH_SHUFFLE(sums[0], sums[0], 0, 1, 2, 3) + PRH_SHUFFLE(sums[0], sums[0], 4, 5, 6, 7);
+    return Float4(_mm256_castps256_ps128(sums[0])) + Float4(_mm256_extractf128_ps(sums[0], 1));
 #else
     return sums[0] + sums[1];
 #endif

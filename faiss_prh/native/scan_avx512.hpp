@@ -105,7 +105,7 @@ inline __m512i sums_of_eight(const __m512i (&counts)[W]) {
     const auto of_neighbours = [](__m512i a, __m512i b) {
         return _mm512_add_epi64(_mm512_unpacklo_epi64(a, b), _mm512_unpackhi_epi64(a, b));
     };
-    const auto of_pairs = [](__m512i a, __m512i b) {
+    [[maybe_unused]] const auto of_pairs = [](__m512i a, __m512i b) {   // GCC 9: not for W == 2
         return _mm512_add_epi64(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
     };
     if constexpr (W == 2) {

@@ -29,7 +29,7 @@ void parallel_for(std::int64_t n, std::int64_t chunk, const MakeWork& make_work)
     char failure[kFailureSize];
     const auto run = [&] {
         const char* const message = caught([&] {
-            const auto work = make_work();
+            auto work = make_work();
             for (std::int64_t begin; (begin = next.fetch_add(chunk)) < n;) work(begin, std::min(n, begin + chunk));
         });
         if (!message) return;

@@ -177,10 +177,10 @@ struct Model {
         const std::int64_t part = tail ? kMostMultiplied : n;
         std::atomic<std::int64_t> first{n};
         parallel_for(n, chunk, [&] {
-            return [&, buffers = std::make_shared<Buffers>(Buffers{new_tile(this->n), {}, {}})](std::int64_t begin,
-                                                                                               std::int64_t end) {
+            // Not a std::shared_ptr, for which GCC 11 and later need a variable of glibc 2.32.
+            return [&, buffers = Buffers{new_tile(this->n), {}, {}}](std::int64_t begin, std::int64_t end) mutable {
                 for (; begin < end; begin += part) {
-                    const std::int64_t found = work(begin, std::min(end, begin + part), *buffers);
+                    const std::int64_t found = work(begin, std::min(end, begin + part), buffers);
                     if (found < 0) continue;
                     std::int64_t known = first;
                     while (begin + found < known && !first.compare_exchange_weak(known, begin + found)) {}
