@@ -306,7 +306,7 @@ class Searcher {
     const std::int64_t n_bytes_;
     std::vector<float> r_;   // the query, or its residual, with zeros for the last bits
     std::vector<std::uint8_t> code_;
-    std::uint8_t positions_[kBlock];
+    std::uint8_t positions_[kRoom];
     float estimates_[kBlock];
     Best best_;
     Nearest nearest_;
