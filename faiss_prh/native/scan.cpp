@@ -243,6 +243,13 @@ float signed_sum(const std::uint8_t* code, std::int64_t n_bytes, const float* r,
 }
 #endif
 
+// acos to 7e-5: of Abramowitz and Stegun, 4.4.45. The library's function took a thirtieth of a scan.
+inline float arc_cosine(float x) {
+    const float a = __builtin_fabsf(x);
+    const float y = __builtin_sqrtf(1 - a) * (1.5707288f + a * (-0.2121144f + a * (0.0742610f - a * 0.0187293f)));
+    return x < 0 ? 3.14159265f - y : y;
+}
+
 // A code with more different bits than this is not below the threshold, whatever its norm. That most codes have more is
 // what makes scanning fast: their norms are not even read.
 std::int32_t most_bits(const Estimate& e, float threshold) {
@@ -253,7 +260,7 @@ std::int32_t most_bits(const Estimate& e, float threshold) {
     const float length = best < e.low ? e.low : best > high ? high : best;
     const float least = (e.square * length - room / length) / e.product - e.margin - kError;
     if (!(least > -1)) return static_cast<std::int32_t>(kAllBits);   // also if it is not a number
-    return least > 1 ? -1 : static_cast<std::int32_t>(__builtin_acosf(least) / e.angle) + 1;
+    return least > 1 ? -1 : static_cast<std::int32_t>((arc_cosine(least) + kError) / e.angle) + 1;
 }
 
 // Integers below 2^31 as floats. Of unsigned ones the compiler would make more work.
@@ -359,6 +366,11 @@ inline void sums_of_four(const Float (&v)[4], float* sums) {
                             _mm512_castpd_ps(_mm512_unpackhi_pd(first, second));
     const __m256 halves = _mm512_castps512_ps256(quarters) + _mm512_extractf32x8_ps(quarters, 1);
     _mm_storeu_ps(sums, _mm256_castps256_ps128(halves) + _mm256_extractf128_ps(halves, 1));
+}
+#elif PRH_LANES == 8
+inline void sums_of_four(const Float (&v)[4], float* sums) {
+    const __m256 quarters = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
+    _mm_storeu_ps(sums, _mm256_castps256_ps128(quarters) + _mm256_extractf128_ps(quarters, 1));
 }
 #else
 inline void sums_of_four(const Float (&v)[4], float* sums) {
