@@ -12,7 +12,7 @@ from bench.datasets import Dataset
 from bench.report import NO_FIGURE, Options, ahead, print_table, versus
 from bench.rivals import SIGNS, Filled, K, Shelf, machine, part_with, with_centroids_of
 from bench.search import datasets_of, large
-from bench.timing import interleaved, one_by_one, outside_native, paired, threads
+from bench.timing import interleaved, one_by_one, outside_native, paired, processor_time, threads
 from faiss_prh._backend import active_simd_level
 from faiss_prh.cli.evaluation import recall, seconds
 
@@ -39,13 +39,14 @@ FINALISTS = 3
 
 def run(options: Options) -> None:
     with threads(1):
-        print(f"{machine()} Indexes are filled with more threads.")
+        print(f"{machine()} Indexes are filled with more threads. Times are the processor's, in that thread.")
     for dataset in datasets_of(options, large):
         print(f"\n{dataset.name}: {len(dataset.base)} vectors of {dataset.d} dimensions, {len(dataset.query)} queries.")
         shelf, n_lists = Shelf(dataset), 16 if options.quick else 256
         for part in (shortlists, alone, in_lists, reranked_lists, twice_the_bits):
             print()
-            part(shelf, n_lists, options.quick)
+            with processor_time():
+                part(shelf, n_lists, options.quick)
 
 
 def shortlists(shelf: Shelf, n_lists: int, quick: bool) -> None:
