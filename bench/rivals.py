@@ -16,6 +16,8 @@ from faiss_prh.index.parts_of import nested, transforms_of
 
 K = 10
 OPQ_VECTORS = 10_000
+LARGEST_GRAPH = 500_000
+"""Vectors. Four graphs of a million take longer to build than all else that is measured of them."""
 SIGNS = "Signs"
 """The index of sign codes of residuals, behind `PRH,IVF256`."""
 
@@ -78,7 +80,10 @@ class Shelf:
         return faiss.vector_to_array(opq.A)
 
     def make(self, description: str) -> Filled | None:
-        """Return an index with all base vectors; None, and print a note, if there is none of that name."""
+        """Return an index with all base vectors; None, and print a note, if there is none or it would take too long."""
+        if "HNSW" in description and len(self.dataset.base) > LARGEST_GRAPH:
+            print(f"{description} is left out: a graph of more than {LARGEST_GRAPH} vectors takes long to build.")
+            return None
         try:
             index = faiss_prh.index_factory(self.dataset.d, description)
         except ValueError:

@@ -1,5 +1,6 @@
 """One thread: re-ranking beside the raw scan, one query alone, and sign codes in lists beside RaBitQ and PQ."""
 
+from contextlib import nullcontext
 from functools import partial
 from itertools import product
 from operator import itemgetter
@@ -12,7 +13,7 @@ from bench.datasets import Dataset
 from bench.report import NO_FIGURE, Options, ahead, print_table, versus
 from bench.rivals import SIGNS, Filled, K, Shelf, machine, part_with, with_centroids_of
 from bench.search import datasets_of, large
-from bench.timing import interleaved, one_by_one, outside_native, paired, threads
+from bench.timing import interleaved, one_by_one, outside_native, paired, processor_time, threads
 from faiss_prh._backend import active_simd_level
 from faiss_prh.cli.evaluation import recall, seconds
 
@@ -40,12 +41,14 @@ FINALISTS = 3
 def run(options: Options) -> None:
     with threads(1):
         print(f"{machine()} Indexes are filled with more threads.")
+    print("Times of batches are those that the processor spends in the one thread.")
     for dataset in datasets_of(options, large):
         print(f"\n{dataset.name}: {len(dataset.base)} vectors of {dataset.d} dimensions, {len(dataset.query)} queries.")
         shelf, n_lists = Shelf(dataset), 16 if options.quick else 256
         for part in (shortlists, alone, in_lists, reranked_lists, twice_the_bits):
             print()
-            part(shelf, n_lists, options.quick)
+            with nullcontext() if part is alone else processor_time():  # a clock that takes long to read
+                part(shelf, n_lists, options.quick)
 
 
 def shortlists(shelf: Shelf, n_lists: int, quick: bool) -> None:

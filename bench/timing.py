@@ -31,6 +31,13 @@ def threads(n: int) -> Iterator[None]:
         faiss.omp_set_num_threads(before)
 
 
+@contextmanager
+def processor_time() -> Iterator[None]:
+    """Let all times be those that a processor spends in this thread, so that others on the machine do not count."""
+    with mock.patch.object(time, "perf_counter", time.thread_time):
+        yield
+
+
 def thread_counts() -> list[int]:
     return sorted({1, len(os.sched_getaffinity(0))})
 

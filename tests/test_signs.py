@@ -318,6 +318,47 @@ def assert_equal_but_for_rounding(found, expected):
     np.testing.assert_array_equal(found[1][~unsure], expected[1][~unsure])
 
 
+@pytest.mark.parametrize(("nlist", "nprobe"), [(10, 3), (10, 10), (150, 1), (150, 7), (150, 128)])
+@pytest.mark.parametrize("n", [3, 32])
+def test_lists_of_equal_centroids(nlist, nprobe, n):
+    """Every centroid twice: vectors are in the first of the two lists, and the second is searched after it, in vain."""
+    rotation, quantizer = trained_transforms("RR", D, L2)[0], faiss.IndexFlatL2(D)
+    quantizer.add(np.tile(rotation.apply(XB[:nlist]), (2, 1)))
+    index = IndexIVFSigns(rotation, quantizer, 2 * nlist)
+    index.train(XT)
+    index.add(XB)
+    index.nprobe, index.margin = nprobe, ALL
+    lists = brute_force(XB[:nlist], XB, 1)[1][:, 0]
+    nearest = brute_force(XB[:nlist], XQ[:n], -(-nprobe // 2))[1]
+    _, I = index.search(XQ[:n], len(XB))
+    for row, probed in zip(I, nearest, strict=True):
+        np.testing.assert_array_equal(np.sort(row[row >= 0]), np.flatnonzero(np.isin(lists, probed)))
+
+
+def test_one_centroid_for_all_lists():
+    index = IndexIVFSigns(trained_transforms("RR", D, L2)[0], faiss.IndexFlatL2(D), 8)
+    index.quantizer.add(np.zeros((8, D), np.float32))
+    index.train(XT)
+    index.add(XB)
+    index.nprobe, index.margin = 3, ALL
+    for n in (1, 50):
+        assert (np.sort(index.search(XQ[:n], len(XB))[1]) == np.arange(len(XB))).all()
+
+
+@pytest.mark.parametrize("metric", [L2, IP])
+@pytest.mark.parametrize("k", [1, 5, 50, 200])
+def test_a_shortlist_of_k_is_the_k_best_estimates(metric, k):
+    plain, refined = (unchanged(f"PRH(3,2),IVF16,Signs{end}", metric) for end in ("", ",RFlat"))
+    for index in (plain, refined):
+        index.nprobe, index.margin = 16, ALL
+    refined.k_factor = 1
+    D_, I = plain.search(XQ, k + 1)
+    is_sure = np.abs(D_[:, -1] - D_[:, -2]) > 1e-3  # what is the last
+    found = refined.search(XQ, k)[1]
+    assert is_sure.mean() > 0.5
+    np.testing.assert_array_equal(np.sort(found[is_sure]), np.sort(I[is_sure, :k]))
+
+
 def test_centred_transforms_of_inner_products():
     """The factory makes none: what they subtract must not count."""
     prh = PRHTransform(D, n_iso=3)

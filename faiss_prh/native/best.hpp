@@ -70,19 +70,23 @@ class Best {
     std::vector<Candidate> found_;
 };
 
-// The same for a large k, in no order: room for 2k is emptied now and then, which takes less time than a heap, and the
-// threshold falls only then.
+// The same for a large k, in no order. Once there are 2k, the worse half is dropped; from then on, distances are counted
+// in buckets, which say without sorting what the k-th is at most. What it has beyond that is dropped now and then.
 class Shortlist {
   public:
     void start(std::int64_t k) {
         k_ = static_cast<std::size_t>(k);
         threshold_ = std::numeric_limits<float>::infinity();
+        has_buckets_ = false;
         found_.clear();
     }
     float threshold() const { return threshold_; }
     void add(const Candidate& one) {
         found_.push_back(one);
-        if (found_.size() >= 2 * k_) drop();
+        if (has_buckets_) count(one.distance);
+        if (found_.size() < 2 * k_ + (has_buckets_ ? kMore : 0)) return;
+        drop();
+        make_buckets();
     }
     std::vector<Candidate>& all() {
         if (found_.size() > k_) drop();
@@ -90,14 +94,47 @@ class Shortlist {
     }
 
   private:
+    static constexpr std::size_t kMore = 512, kBuckets = 64;
+
     void drop() {
         const auto last = found_.begin() + static_cast<std::ptrdiff_t>(k_) - 1;
         std::nth_element(found_.begin(), last, found_.end(), IsBetter{});
         threshold_ = last->distance;
         found_.resize(k_);
     }
-    std::size_t k_ = 0;
-    float threshold_ = 0;
+
+    void make_buckets() {
+        low_ = threshold_;
+        for (const Candidate& one : found_) low_ = std::min(low_, one.distance);
+        scale_ = static_cast<float>(kBuckets - 1) / (threshold_ - low_);
+        has_buckets_ = scale_ < std::numeric_limits<float>::max();   // else all are equal, or one is no number
+        if (!has_buckets_) return;
+        std::fill(counts_, counts_ + kBuckets, 0);
+        std::fill(worst_, worst_ + kBuckets, low_);
+        last_ = kBuckets - 1;
+        n_ = 0;
+        for (const Candidate& one : found_) count(one.distance);
+    }
+
+    // A threshold that falls at once leaves a little less to chance, and recall would fall by .001: hence some more than k.
+    std::size_t wanted() const { return k_ + k_ / 4; }
+
+    // One more distance, below the threshold: that falls to the worst of the last bucket that is needed.
+    void count(float distance) {
+        const float place = (distance - low_) * scale_;
+        const std::size_t bucket = place > 0 ? std::min(static_cast<std::size_t>(place), last_) : 0;
+        counts_[bucket]++;
+        worst_[bucket] = std::max(worst_[bucket], distance);
+        n_++;
+        while (n_ - counts_[last_] >= wanted()) n_ -= counts_[last_--];
+        if (n_ >= wanted()) threshold_ = worst_[last_];
+    }
+
+    std::size_t k_ = 0, n_ = 0, last_ = 0;   // n_: distances in the buckets up to the last that is needed
+    float threshold_ = 0, low_ = 0, scale_ = 0;
+    bool has_buckets_ = false;
+    std::size_t counts_[kBuckets];
+    float worst_[kBuckets];
     std::vector<Candidate> found_;
 };
 

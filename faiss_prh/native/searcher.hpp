@@ -25,7 +25,7 @@ constexpr float kSure = 3;
 
 struct List {
     const std::uint8_t* codes;
-    const std::int64_t* ids;   // null: they are the positions
+    const std::int64_t* ids;   // null: they are the positions, or there is no filter that asks for them
     std::int64_t n;
 
     std::int64_t row(std::int64_t at) const { return ids ? ids[at] : at; }
@@ -35,7 +35,8 @@ inline List list_of(const PrhScan& scan, std::int64_t number) {
     if (!scan.lists) return {scan.codes, nullptr, scan.n_codes};
     const auto* const lists = static_cast<const faiss_abi::InvertedLists*>(scan.lists);
     const auto n = static_cast<std::int64_t>(lists->list_size(number));
-    return n ? List{lists->codes(number), lists->ids(number), n} : List{nullptr, nullptr, 0};
+    if (!n) return {nullptr, nullptr, 0};
+    return {lists->codes(number), scan.selector ? lists->ids(number) : nullptr, n};
 }
 
 // Where a code is, as Faiss's own search of pairs has it. Without lists it is the position.
@@ -44,7 +45,8 @@ inline std::int64_t place_of(std::int64_t list, std::int64_t at) {
 }
 
 inline std::int64_t row_of(const PrhScan& scan, std::int64_t place) {
-    return scan.lists ? list_of(scan, place >> 32).row(place & 0xffffffff) : place;
+    if (!scan.lists) return place;
+    return static_cast<const faiss_abi::InvertedLists*>(scan.lists)->ids(place >> 32)[place & 0xffffffff];
 }
 
 struct Query {
@@ -235,14 +237,13 @@ class Searcher {
             for (const Candidate& one : shortlist_) best_.add(one);
             return best_.sorted();
         }
-        const bool may_stop = scan_.vectors && scan_.centroids && scan_.is_isometric;
-        if (may_stop)
-            std::sort(shortlist_.begin(), shortlist_.end(),
-                      [](const Candidate& a, const Candidate& b) { return a.at_best() < b.at_best(); });
+        const bool may_skip = scan_.vectors && scan_.centroids && scan_.is_isometric;
+        if (may_skip && static_cast<std::int64_t>(shortlist_.size()) > k)   // those first that leave fewest to the others
+            std::nth_element(shortlist_.begin(), shortlist_.begin() + k, shortlist_.end(), IsBetter{});
         rows_.resize(shortlist_.size());
         for (std::size_t s = 0; s < rows_.size(); s++) rows_[s] = row_of(scan_, shortlist_[s].place);
         if (scan_.vectors)
-            rank_by_vectors(query, may_stop);
+            rank_by_vectors(query, may_skip);
         else
             rank_by_bytes(query);
         return best_.sorted();
@@ -251,13 +252,13 @@ class Searcher {
     // Ids of a list that are no rows of what ranks them come from a forged file, or from behind the index's back.
     bool is_there(std::int64_t row) const { return row >= 0 && row < scan_.n_rows; }
 
-    // In the order of what they may be at best, until none that is left can be among the k best.
-    void rank_by_vectors(const Query& query, bool may_stop) {
+    // But for those that cannot be among the k best, at best.
+    void rank_by_vectors(const Query& query, bool may_skip) {
         if (computer_) computer_->set_query(query.x);
         for (std::size_t s = 0; s < shortlist_.size(); s++) {
             if (s + kAhead < rows_.size()) prefetch(rows_[s + kAhead]);
             Candidate& one = shortlist_[s];
-            if (may_stop && one.at_best() >= best_.threshold()) break;
+            if (may_skip && one.at_best() >= best_.threshold()) continue;
             if (!is_there(rows_[s])) continue;
             one.distance = exact(query, rows_[s]);
             if (one.distance < best_.threshold()) best_.add(one);
@@ -306,7 +307,7 @@ class Searcher {
     const std::int64_t n_bytes_;
     std::vector<float> r_;   // the query, or its residual, with zeros for the last bits
     std::vector<std::uint8_t> code_;
-    std::uint8_t positions_[kBlock];
+    std::uint8_t positions_[kRoom];
     float estimates_[kBlock];
     Best best_;
     Nearest nearest_;
