@@ -32,8 +32,8 @@ def _choose() -> tuple[str, str]:
         from ._native import search, transforms
     except LibraryMissing as error:
         warnings.warn(
-            f"faiss-prh runs without native code, which is many times slower: {error}. Install it where there is a C++ "
-            f"compiler, or set {_VARIABLE}=0 to do without.",
+            f"faiss-prh runs without native code, which is many times slower: {error}. Install it again where there is "
+            f"a C++ compiler, or set {_VARIABLE}=0 to have no warning.",
             RuntimeWarning,
             stacklevel=2,
         )
