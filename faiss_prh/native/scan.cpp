@@ -169,8 +169,10 @@ int near(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t 
          std::uint8_t* positions) {
     all_distances(query, codes, n, distances);
     int count = 0;
-    for (int first = 0; first < n; first += PRH_LANES)
-        count += write_lanes(below(load_words(distances + first), threshold), first, n - first, positions + count);
+    for (int first = 0; first < n; first += PRH_LANES) {
+        const std::uint32_t mask = below(load_words(distances + first), threshold);
+        if (mask) count += write_lanes(mask, first, n - first, positions + count);   // rarely: the lists are long
+    }
     return count;
 }
 
