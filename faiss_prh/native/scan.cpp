@@ -169,8 +169,10 @@ int near(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t 
          std::uint8_t* positions) {
     all_distances(query, codes, n, distances);
     int count = 0;
-    for (int first = 0; first < n; first += PRH_LANES)
-        count += write_lanes(below(load_words(distances + first), threshold), first, n - first, positions + count);
+    for (int first = 0; first < n; first += PRH_LANES) {
+        const std::uint32_t mask = below(load_words(distances + first), threshold);
+        if (mask) count += write_lanes(mask, first, n - first, positions + count);   // rarely: the lists are long
+    }
     return count;
 }
 
@@ -364,7 +366,7 @@ inline void sums_of_four(const Float (&v)[4], float* sums) {
     const __m512d first = _mm512_castps_pd(low), second = _mm512_castps_pd(high);
     const __m512 quarters = _mm512_castpd_ps(_mm512_unpacklo_pd(first, second)) +
                             _mm512_castpd_ps(_mm512_unpackhi_pd(first, second));
-    const __m256 halves = _mm512_castps512_ps256(quarters) + _mm512_extractf32x8_ps(quarters, 1);
+    const __m256 halves = sum_of_halves(quarters);
     _mm_storeu_ps(sums, _mm256_castps256_ps128(halves) + _mm256_extractf128_ps(halves, 1));
 }
 #elif PRH_LANES == 8

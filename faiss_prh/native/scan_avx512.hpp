@@ -51,9 +51,15 @@ inline std::uint64_t first_lanes(std::int64_t n) {
     return n < 64 ? (std::uint64_t{1} << n) - 1 : ~std::uint64_t{0};
 }
 
+// The sum of both halves. Older versions of SIMDe have no extractf32x8.
+inline __m256 sum_of_halves(__m512 v) {
+    const __m512i bits = _mm512_castps_si512(v);
+    return _mm512_castps512_ps256(v) +
+           _mm512_castps512_ps256(_mm512_castsi512_ps(_mm512_shuffle_i32x4(bits, bits, 0xee)));
+}
+
 inline float sum_of_lanes(__m512 v) {
-    const __m256 half = _mm512_castps512_ps256(v) + _mm512_castps512_ps256(_mm512_castsi512_ps(_mm512_shuffle_i32x4(
-                                                            _mm512_castps_si512(v), _mm512_castps_si512(v), 0xee)));
+    const __m256 half = sum_of_halves(v);
     const __m128 quarter = _mm256_castps256_ps128(half) + _mm256_extractf128_ps(half, 1);
     return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
 }
