@@ -26,7 +26,7 @@ from .tail import learn_tail, tail_width
 
 _DESCRIBED = 1000
 """Vectors that are enough to tell how much of the variance is kept."""
-_LAYERS_OF_TAIL = 6
+_LAYERS_OF_TAIL = 10
 """Layers that are tuned and then multiplied into a tail, as multiples of ⌈log2 bits⌉."""
 
 
