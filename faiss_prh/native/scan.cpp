@@ -156,9 +156,10 @@ alignas(64) constexpr SetBits kSetBits = make_set_bits();
 // near is what a processor cannot foresee, and a wrong guess takes as long as counting the bits of ten codes.
 inline int write_lanes(std::uint32_t mask, int first, int n_lanes, std::uint8_t* to) {
     if (n_lanes < PRH_LANES) mask &= (1u << n_lanes) - 1;
+    constexpr std::uint64_t kEightOnes = 0x0101010101010101;
     int n = 0;
     for (int lane = 0; lane < PRH_LANES; lane += 8, mask >>= 8) {
-        const std::uint64_t eight = kSetBits.of[mask & 255] + 0x0101010101010101 * static_cast<unsigned>(first + lane);
+        const std::uint64_t eight = kSetBits.of[mask & 255] + kEightOnes * static_cast<std::uint64_t>(first + lane);
         __builtin_memcpy(to + n, &eight, sizeof eight);
         n += popcount(mask & 255);
     }
