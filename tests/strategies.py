@@ -41,3 +41,8 @@ def rotations(draw, max_d=70, max_layers=6):
         theta[special] = rng.choice([0, np.pi / 4, -np.pi / 4, np.pi / 2, np.pi, 7.0], special.sum())
         layers.append((order[:n_pairs], order[n_pairs : 2 * n_pairs], theta))
     return PairwiseRotation(d, layers)
+
+
+def learned(prh):
+    """Return what a transform has learned, but for the mean, which may differ by rounding."""
+    return prh.rotation, prh.kept.tolist(), None if prh.tail is None else prh.tail.tolist()

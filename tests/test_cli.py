@@ -141,7 +141,7 @@ def test_train_and_encode(bits, dtype, folder, capsys):
     size = [] if bits is None else ["--bits", str(bits)]
     assert f"{D} dimensions to {bits or D} bits" in succeed(capsys, "train", "t.npy", "-o", "new.prh", *size)
     prh = PRHTransform.from_bytes((folder / "new.prh").read_bytes())
-    assert prh.rotation.layers
+    assert prh.is_trained
     signs = prh.apply(BASE.astype(dtype)) >= 0
     for bitorder in ("little", "big"):
         succeed(capsys, "encode", "new.prh", "b.npy", "--bitorder", bitorder, "-o", "codes.npy")
