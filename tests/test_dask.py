@@ -155,6 +155,11 @@ def saved_and_loaded(index, folder, client):
     return ShardedIndex.load(folder, client=client, trusted=True)
 
 
+def test_no_worker_just_now(client, x, monkeypatch):
+    monkeypatch.setattr(client, "scheduler_info", lambda n_workers: {"workers": {}})
+    assert ShardedIndex.build("PRH(5),BFlat", blocks(x), client=client).ntotal == len(x)
+
+
 def test_settings_of_the_index_inside(client, x):
     ivf = ShardedIndex.build("PRH(5),BIVF16", blocks(x), client=client)
     few, _ = ivf.search(x[:50], 5, nprobe=1)

@@ -93,7 +93,8 @@ class ShardedIndex:
         client = client or get_client()
         x = in_rows(x)
         workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
-        n_shards = len(workers) if n_shards is None else as_int(n_shards, "n_shards", 1)
+        # There may be no worker just now: Dask starts another one if one has died.
+        n_shards = max(1, len(workers)) if n_shards is None else as_int(n_shards, "n_shards", 1)
         index = index_factory(x.shape[1], description, metric)
         if isinstance(index, faiss.IndexBinary):
             raise ValueError(f"{description!r} takes codes, not vectors: put a transform in front, as in PRH,BFlat")

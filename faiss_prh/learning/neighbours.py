@@ -30,7 +30,7 @@ NEAR, FAR = (1, 5), (15, 100)
 """Ranks of near partners, and of farther ones."""
 N_NEAR, N_FAR, N_ANY = 4, 2, 2
 """Partners of each vector: near ones to compare with farther ones and any."""
-_PRODUCTS = 1 << 23
+_PRODUCTS = 1 << 22
 """Most inner products that are held at a time while neighbours are searched."""
 _SOFTNESS = 0.4
 """Softness of the signs, in deviations. With less, gradients are noise; with more, signs are no longer signs."""
