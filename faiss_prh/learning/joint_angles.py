@@ -10,7 +10,7 @@ import numpy as np
 from .._backend import kernels
 from .._common.types import Doubles, Floats, Indices
 from .descent import descend
-from .tiles import tiled, untiled
+from .tiles import TILE, tiled, untiled
 
 Layers: TypeAlias = list[tuple[Indices, Indices, Floats]]
 Objective: TypeAlias = Callable[[Floats], tuple[float, Floats]]
@@ -50,7 +50,8 @@ def ascend(layers: Layers, tiles: Floats, objective: Objective, steps: int) -> L
         return layers
     i, j, start = (np.concatenate(parts) for parts in zip(*layers, strict=True))
     n = tiles.shape[1]
-    turned, units = np.empty_like(tiles), tiled(np.eye(n, dtype=np.float32))
+    turned, by_matrix = np.empty_like(tiles), n < len(tiles) * TILE and n * n < _ROTATION_PRODUCTS * len(i)
+    units = tiled(np.eye(n, dtype=np.float32)) if by_matrix else tiles[:0]
     turned_units = np.empty_like(units)
 
     def turn_all(angles: Doubles) -> tuple[float, Doubles]:
@@ -68,8 +69,7 @@ def ascend(layers: Layers, tiles: Floats, objective: Objective, steps: int) -> L
         slopes = tiled(kernels.tiles_outer(slopes, tiles).astype(np.float32))
         return -value, -kernels.tiles_slopes(turned_units, slopes, i, j, theta)
 
-    evaluate = turn_units if _ROTATION_PRODUCTS * len(i) > n * n and tiles.size > units.size else turn_all
-    thetas = np.split(descend(evaluate, start, steps).astype(np.float32), ends[:-1])
+    thetas = np.split(descend(turn_units if by_matrix else turn_all, start, steps).astype(np.float32), ends[:-1])
     return [(i, j, theta) for (i, j, _), theta in zip(layers, thetas, strict=True)]
 
 
