@@ -41,12 +41,17 @@ def test_partners(m, d, seed):
     assert found.shape == (m, tuning.N_NEAR + tuning.N_FAR + tuning.N_ANY)
     assert ((found >= 0) & (found < m)).all()
     distances = ((vectors[:, None].astype(np.int64) - vectors.astype(np.int64)) ** 2).sum(axis=2)
-    chosen, ordered = np.take_along_axis(distances, found, axis=1), np.sort(distances, axis=1)  # first comes itself
-    near, far, _ = np.split(chosen, [tuning.N_NEAR, tuning.N_NEAR + tuning.N_FAR], axis=1)
-    for part, (low, high) in ((near, tuning.NEAR), (far, tuning.FAR)):
-        assert (part >= ordered[:, [low]]).all()
-        assert (part <= ordered[:, [high]]).all()
-    others = found[:, tuning.N_NEAR + tuning.N_FAR :]
+    blocks = np.repeat(np.arange(16), np.diff(np.arange(17) * m // 16))
+    adjoins = (blocks[:, None] - blocks + 1) % 16 <= 2  # the same, the one before, or the one after
+    near, far, others = np.split(found, [tuning.N_NEAR, tuning.N_NEAR + tuning.N_FAR], axis=1)
+    assert np.take_along_axis(adjoins, far, axis=1).all()
+    for part, ranks, among in (
+        (near, tuning.NEAR, distances),
+        (far, tuning.FAR, np.where(adjoins, distances, 1 << 40)),
+    ):
+        chosen, ordered = np.take_along_axis(among, part, axis=1), np.sort(among, axis=1)  # first comes itself
+        assert (chosen >= ordered[:, [ranks[0]]]).all()
+        assert (chosen <= ordered[:, [ranks[1]]]).all()
     assert (others != np.arange(m)[:, None]).all()
     assert len(np.unique(others)) > m // 2
 
@@ -112,6 +117,15 @@ def start(rows):
     return [tuple(layer) for layer in PairwiseRotation.random(len(rows), 4, 0).layers]
 
 
+@pytest.mark.parametrize(("gain", "n_ascents"), [(1.05, 1), (1.1, 2)])
+def test_more_steps_are_made_where_the_first_helped_much(gain, n_ascents, monkeypatch):
+    x, judged = clustered(32, 1000), []
+    monkeypatch.setattr(tuning.Judge, "found", lambda *_: judged.append(None) or gain ** len(judged))
+    monkeypatch.setattr(tuning, "ascend", lambda layers, *_: [*layers, len(layers)])
+    assert len(tuning.tuned([], x.T.copy(), whole(x), seed=0)) == n_ascents
+    assert len(judged) == n_ascents + 1
+
+
 @pytest.mark.parametrize("fails_at", [0, 1])
 def test_angles_that_do_harm_are_not_taken(fails_at, monkeypatch):
     x = clustered(32, 1000)
@@ -126,6 +140,7 @@ def test_angles_that_do_harm_are_not_taken(fails_at, monkeypatch):
         return better
 
     monkeypatch.setattr(tuning, "ascend", sometimes_harmful)
+    monkeypatch.setattr(tuning, "_WORTH", 0.0)  # more steps are always worth it
     layers = start(rows)
     after = tuning.tuned(layers, rows, whole(x), seed=0)
     assert len(tried) == fails_at + 1  # and no further steps are spent

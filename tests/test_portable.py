@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faiss_prh import PairwiseRotation
+from faiss_prh._common.arrays import no_keys
 from faiss_prh._native import kernels as native
 from faiss_prh._native import search as native_search
 from faiss_prh._native import transforms as native_transforms
@@ -103,12 +104,26 @@ def test_matching(seed, n_rows, n_columns, is_symmetric, n_rounds):
     assert_same_bits(lambda module, g: module.match(g, is_symmetric, n_rounds), gain)
 
 
-@given(SEEDS, st.integers(1, 40), st.integers(1, 60) | st.integers(1000, 2000), st.integers(1, 70))
-def test_nearest(seed, n, m, k):
+@given(SEEDS, st.integers(1, 40), st.integers(1, 60) | st.integers(300, 500), st.integers(1, 30), st.booleans())
+def test_nearest(seed, n, m, k, both_ways):
+    """Of rows and columns of products, in two parts."""
     rng = np.random.default_rng(seed)
     own, norms = rng.integers(50, 60, n).astype(np.float32), rng.integers(50, 60, m).astype(np.float32)
-    products = rng.integers(-20, 40, (n, m)).astype(np.float32)
-    assert_same_bits(lambda module, ids: module.nearest(products, own, norms, ids), np.zeros((n, k), np.int64))
+    products = rng.integers(-20, 40, (2, n, m)).astype(np.float32)
+
+    def nearest(module, row_keys, column_keys):
+        for number, part in enumerate(products):
+            module.nearer(part, own, norms, n * number, m * number, row_keys, column_keys if both_ways else None)
+
+    assert_same_bits(nearest, no_keys(n, k), no_keys(m, k))
+
+
+@given(SEEDS, st.integers(1, 40))
+def test_inverse_factors(seed, n):
+    columns = np.random.default_rng(seed).normal(size=(2 * n, n))
+    gram = columns.T @ columns
+    assert_same_bits(lambda module: module.inverse_factor(gram.copy()))
+    np.testing.assert_allclose(native.inverse_factor(gram.copy()) @ np.linalg.cholesky(gram), np.eye(n), atol=1e-6)
 
 
 @given(SEEDS, st.integers(1, 20), st.integers(1, 9))
@@ -129,6 +144,7 @@ def test_tiles(seed, n, m, n_layers):
     matrix = rows_of(rng, n, n)
     assert_same_bits(lambda module, y: module.tiles_multiply(matrix, x, y), np.empty_like(x))
     assert_same_bits(lambda module: module.tiles_outer(g, x))
+    assert_same_bits(lambda module, y: module.tiles_signs(x, 0.25, y), np.empty_like(x))
 
 
 @given(SEEDS, st.integers(1, 200), st.integers(2, 70), st.integers(1, 9))

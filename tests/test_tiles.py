@@ -106,9 +106,10 @@ def test_levels_and_threads_give_the_same_bits(thread_count):
                 seen.add(_backend.kernels.tiles_slopes(y, slopes, i, j, theta).tobytes())
                 _backend.kernels.tiles_multiply(np.ascontiguousarray(rows[:, :100]), tiled(rows), y)
                 seen.add(y.tobytes())
+                seen.add((_backend.kernels.tiles_signs(y, 0.5, slopes), slopes.tobytes()))
             finally:
                 _backend.use_simd_level(before)
-    assert len(seen) == 4
+    assert len(seen) == 5
 
 
 def test_slopes_by_way_of_a_matrix(monkeypatch):

@@ -39,6 +39,13 @@ def matrix_rotate(matrix: Doubles, i: Indices, j: Indices, theta: Floats) -> Non
     check(library.prh_matrix_rotate(at(matrix), len(matrix), len(i), at(i), at(j), at(theta)))
 
 
+def inverse_factor(gram: Doubles) -> Doubles:
+    """Return the inverse of the lower triangular factor (Cholesky's) of a symmetric matrix, which is overwritten."""
+    inverse = np.empty_like(gram)
+    check(library.prh_inverse_factor(at(gram), len(gram), at(inverse)))
+    return inverse
+
+
 def match(gain: Doubles, is_symmetric: bool, n_rounds: int) -> tuple[Indices, Indices]:
     """Return pairs of a row and a column that are each other's best, and so on among those left, round by round."""
     first, second = np.empty((2, min(gain.shape)), dtype=np.int32)
@@ -75,6 +82,14 @@ def tiles_outer(g: Floats, x: Floats) -> Doubles:
     return products
 
 
+def tiles_signs(y: Floats, magnitude: float, g: Floats) -> float:
+    """Write to `g` a magnitude with the signs of tiles `y`, and return the sum of |y|."""
+    n_tiles, n, _ = y.shape
+    magnitudes = np.empty(1)
+    check(library.prh_tiles_signs(n, n_tiles, at(y), magnitude, at(g), at(magnitudes)))
+    return float(magnitudes[0])
+
+
 def soft_signs(y: Floats, m: int, softness: float, signs: Floats) -> float:
     """Write the soft signs of the m vectors of tiles to `signs`, in an order of its own, and return the sum of |y|."""
     magnitudes = np.empty(1)
@@ -108,10 +123,18 @@ def sign_slopes(
     )  # fmt: skip
 
 
-def nearest(products: Floats, own: Floats, norms: Floats, ids: Ids) -> None:
-    """Write the columns of the least own + norms - 2 products of each row, which must be whole numbers below 2^24."""
-    n, m = products.shape
-    check(library.prh_nearest(n, m, at(products), at(own), at(norms), ids.shape[1], at(ids)))
+def nearer(
+    products: Floats, own: Floats, norms: Floats, first_row: int, first_column: int, row_keys: Ids,
+    column_keys: Ids | None = None,
+) -> None:  # fmt: skip
+    """
+    Add the distances own + norms - 2 products, whole numbers below 2^24, to the least so far of rows, and of columns.
+
+    Ids are in ascending order: distance << 32 | number, where rows and columns are numbered from the first on.
+    """
+    (n, m), k = products.shape, row_keys.shape[1]
+    columns = 0 if column_keys is None else at(column_keys)
+    check(library.prh_nearer(n, m, *map(at, (products, own, norms)), k, first_row, first_column, at(row_keys), columns))
 
 
 def gather(addresses: Ids, size: int) -> Codes:

@@ -39,11 +39,13 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ("rows_covariances", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
         ("rows_rotate", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
         ("matrix_rotate", c_char_p, [pointer, c_int64, c_int64, *[pointer] * 3]),
+        ("inverse_factor", c_char_p, [pointer, c_int64, pointer]),
         ("match", c_char_p, [pointer, c_int64, c_int64, c_bool, c_int64, *[pointer] * 3]),
         ("tiles_turn", c_char_p, [*[c_int64] * 3, *[pointer] * 5]),
         ("tiles_slopes", c_char_p, [*[c_int64] * 3, *[pointer] * 6]),
         ("tiles_multiply", c_char_p, [*[c_int64] * 2, *[pointer] * 3]),
         ("tiles_outer", c_char_p, [*[c_int64] * 2, *[pointer] * 3]),
+        ("tiles_signs", c_char_p, [*[c_int64] * 2, pointer, c_float, *[pointer] * 2]),
         ("soft_signs", c_char_p, [c_int64, c_int64, pointer, c_float, pointer, pointer]),
         ("sign_products", c_char_p, [c_int64, c_int64, pointer, c_int64, pointer, pointer]),
         (
@@ -51,7 +53,7 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
             c_char_p,
             [c_int64, c_int64, pointer, c_int64, *[pointer] * 5, c_float, c_float, *[pointer] * 2],
         ),
-        ("nearest", c_char_p, [c_int64, c_int64, *[pointer] * 3, c_int64, pointer]),
+        ("nearer", c_char_p, [c_int64, c_int64, *[pointer] * 3, *[c_int64] * 3, pointer, pointer]),
         ("gather", c_char_p, [c_int64, c_int64, pointer, pointer]),
     ]:
         function = getattr(library, f"prh_{name}")

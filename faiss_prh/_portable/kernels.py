@@ -1,13 +1,33 @@
 """The functions of `_native.kernels`, in NumPy."""
 
-from .rows import gather, match, matrix_rotate, nearest, rows_centre, rows_covariances, rows_fill, rows_rotate
-from .tiles import sign_products, sign_slopes, soft_signs, tiles_multiply, tiles_outer, tiles_slopes, tiles_turn
+from .rows import (
+    gather,
+    inverse_factor,
+    match,
+    matrix_rotate,
+    nearer,
+    rows_centre,
+    rows_covariances,
+    rows_fill,
+    rows_rotate,
+)
+from .tiles import (
+    sign_products,
+    sign_slopes,
+    soft_signs,
+    tiles_multiply,
+    tiles_outer,
+    tiles_signs,
+    tiles_slopes,
+    tiles_turn,
+)
 
 __all__ = [
     "gather",
+    "inverse_factor",
     "match",
     "matrix_rotate",
-    "nearest",
+    "nearer",
     "rows_centre",
     "rows_covariances",
     "rows_fill",
@@ -17,6 +37,7 @@ __all__ = [
     "soft_signs",
     "tiles_multiply",
     "tiles_outer",
+    "tiles_signs",
     "tiles_slopes",
     "tiles_turn",
 ]

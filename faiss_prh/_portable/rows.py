@@ -84,6 +84,18 @@ def matrix_rotate(matrix: Doubles, i: Indices, j: Indices, theta: Floats) -> Non
     matrix[:, j] = sine * u + cosine * w
 
 
+def inverse_factor(gram: Doubles) -> Doubles:
+    """Return the inverse of the lower triangular factor (Cholesky's) of a symmetric matrix, which is overwritten."""
+    inverse = np.eye(len(gram))
+    for j in range(len(gram)):
+        pivot = np.sqrt(gram[j, j])
+        inverse[j, : j + 1] /= pivot
+        factor = gram[j + 1 :, j] / pivot
+        gram[j + 1 :, j + 1 :] -= factor[:, None] * factor
+        inverse[j + 1 :, : j + 1] -= factor[:, None] * inverse[j, : j + 1]
+    return inverse
+
+
 def match(gain: Doubles, is_symmetric: bool, n_rounds: int) -> tuple[Indices, Indices]:
     """Return pairs of a row and a column that are each other's best, and so on among those left, round by round."""
     rows, columns = (np.arange(n, dtype=np.int32) for n in gain.shape)
@@ -106,16 +118,23 @@ def match(gain: Doubles, is_symmetric: bool, n_rounds: int) -> tuple[Indices, In
     return np.concatenate(first), np.concatenate(second)
 
 
-def nearest(products: Floats, own: Floats, norms: Floats, ids: Ids) -> None:
-    """Write the columns of the least own + norms - 2 products of each row, which must be whole numbers below 2^24."""
-    m, k = products.shape[1], ids.shape[1]
-    ids[:, m:] = -1
-    for part in _parts(len(products), m):
-        distances = (own[part, None] + norms) - 2 * products[part]
-        keys = distances.astype(np.int64) << 32 | np.arange(m)
-        if k < m:
-            keys = np.partition(keys, k - 1, axis=1)[:, :k]
-        ids[part, : min(k, m)] = np.sort(keys, axis=1) & 0xFFFFFFFF
+def nearer(
+    products: Floats, own: Floats, norms: Floats, first_row: int, first_column: int, row_keys: Ids,
+    column_keys: Ids | None = None,
+) -> None:  # fmt: skip
+    """
+    Add the distances own + norms - 2 products, whole numbers below 2^24, to the least so far of rows, and of columns.
+
+    Ids are in ascending order: distance << 32 | number, where rows and columns are numbered from the first on.
+    """
+    distances = ((own[:, None] + norms) - 2 * products).astype(np.int64) << 32
+    for new, first, keys in ((distances, first_column, row_keys), (distances.T, first_row, column_keys)):
+        if keys is None:
+            continue
+        k, numbers = keys.shape[1], np.arange(first, first + new.shape[1])
+        for part in _parts(*new.shape):
+            both = np.concatenate([keys[part], new[part] | numbers], axis=1)
+            keys[part] = np.sort(np.partition(both, k - 1, axis=1)[:, :k], axis=1)
 
 
 def gather(addresses: Ids, size: int) -> Codes:

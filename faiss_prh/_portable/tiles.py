@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 import numpy as np
 
@@ -68,16 +67,27 @@ def tiles_multiply(matrix: Floats, x: Floats, y: Floats) -> None:
 
 def tiles_outer(g: Floats, x: Floats) -> Doubles:
     """Return the sums, over the vectors of tiles, of the products of each row of `g` and each row of `x`."""
-    n_tiles, n, _ = x.shape
+    n_tiles, n, width = x.shape
     n_parts = min(n_tiles, _MOST_SUMS)
     ends = np.arange(n_parts + 1) * n_tiles // max(1, n_parts)
+    sums = np.zeros((n_parts, n, n), np.float32)
+    for step in range(int(np.diff(ends).max(initial=0))):  # a tile of every part, as far as it has one
+        some = np.flatnonzero(ends[:-1] + step < ends[1:])
+        of_g, of_x = g[ends[some] + step], x[ends[some] + step]
+        these = sums if len(some) == n_parts else sums[some]
+        for v in range(width):
+            these += of_g[:, :, v, None] * of_x[:, None, :, v]
+        sums[some] = these
     products = np.zeros((n, n))
-    for first, end in pairwise(ends):
-        eight = np.zeros((n, n, 8), np.float32)
-        for of_g, of_x in zip(g[first:end, :, None], x[first:end, None], strict=True):
-            eight += of_g[..., :8] * of_x[..., :8] + of_g[..., 8:] * of_x[..., 8:]
-        products += _one_by_one(eight.astype(np.float64))
+    for part in sums:
+        products += part
     return products
+
+
+def tiles_signs(y: Floats, magnitude: float, g: Floats) -> float:
+    """Write to `g` a magnitude with the signs of tiles `y`, and return the sum of |y|."""
+    np.copysign(np.float32(magnitude), y, out=g)
+    return _total(np.abs(y).reshape(len(y), -1, 8))
 
 
 def _layers(n: int, i: Indices, j: Indices) -> list[Ids]:
@@ -109,6 +119,13 @@ def _one_by_one(values: AnyArray) -> AnyArray:
     return total
 
 
+def _total(by_eights: Floats) -> float:
+    """Return the sum of all values of tiles: eight sums side by side, then those, then one tile after the other."""
+    four = _folded(by_eights.sum(axis=1)).astype(np.float64)
+    of_tiles = (four[:, 0] + four[:, 1]) + (four[:, 2] + four[:, 3])
+    return float(_one_by_one(of_tiles)) if len(of_tiles) else 0.0
+
+
 def _folded(eight: Floats) -> Floats:
     """Return eight sums as four."""
     return eight[..., :4] + eight[..., 4:]
@@ -122,9 +139,7 @@ def soft_signs(y: Floats, m: int, softness: float, signs: Floats) -> float:
     rows = np.zeros((n_tiles, -(-n // 4) * 4, width), np.float32)
     np.abs(y, out=rows[:, :n])
     by_fours = rows.reshape(n_tiles, -1, 4, 2, 8).transpose(0, 1, 3, 2, 4).reshape(n_tiles, -1, 8)
-    four = _folded(by_fours.sum(axis=1)).astype(np.float64)
-    of_tiles = (four[:, 0] + four[:, 1]) + (four[:, 2] + four[:, 3])
-    return float(_one_by_one(of_tiles)) if n_tiles else 0.0
+    return _total(by_fours)
 
 
 def _soft_sign(x: Floats) -> Floats:

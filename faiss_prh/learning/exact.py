@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from .._backend import kernels
 from .._common.types import Doubles
 
 _NOISE = 2.0**-14
@@ -86,15 +87,7 @@ def orthonormal(columns: Doubles, passes: int = 2) -> Doubles:
 
 def _correction(gram: Doubles) -> Doubles:
     """Return C so that columns with these inner products, multiplied by 1 + C (upper triangular), are orthonormal."""
-    n = len(gram)
-    rest, inverse = gram.copy(), np.eye(n)
-    for j in range(n):  # Cholesky's elimination without BLAS, whose rounding depends on threads
-        pivot = np.sqrt(rest[j, j])
-        inverse[j, : j + 1] /= pivot
-        factor = rest[j + 1 :, j] / pivot
-        rest[j + 1 :, j + 1 :] -= factor[:, None] * factor
-        inverse[j + 1 :, : j + 1] -= factor[:, None] * inverse[j, : j + 1]
-    return inverse.T - np.eye(n)
+    return kernels.inverse_factor(gram).T - np.eye(len(gram))  # BLAS would round otherwise with other threads
 
 
 def principal(matrix: Doubles, count: int) -> Doubles:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import combinations_with_replacement
 from typing import NamedTuple
 
 import faiss
 import numpy as np
 
 from .._backend import kernels
-from .._common.arrays import packed_signs, whole_numbers
+from .._common.arrays import no_keys, numbers_of, packed_signs, whole_numbers
 from .._common.types import Doubles, Floats, Ids, Indices
 from ..rotation import PairwiseRotation
 from .joint_angles import Layers, Objective, ascend
@@ -24,14 +25,14 @@ STEPS = (15, 15)
 """Steps to see whether it helps, and steps after that."""
 STEPS_FROM_SCRATCH = 30, (15,)
 """The same where angles were random: steps away from zero first, and then those."""
-_ALIKE = 0.985
-"""Share of what was found before that may be chance: so few vectors are kept aside."""
-NEAR, FAR = (1, 5), (15, 100)
-"""Ranks of near partners, and of farther ones."""
+_ALIKE, _WORTH = 0.985, 1.06
+"""Of what was found before: a share that may be chance, as few vectors are kept aside; and one worth more steps."""
+_BLOCKS = 16
+"""Parts of the sample that are compared with each other."""
+NEAR, FAR = (1, 5), (3, 19)
+"""Ranks of near partners among all, and of farther ones among three blocks. (Rank 0 is the vector itself.)"""
 N_NEAR, N_FAR, N_ANY = 4, 2, 2
 """Partners of each vector: near ones to compare with farther ones and any."""
-_PRODUCTS = 1 << 22
-"""Most inner products that are held at a time while neighbours are searched."""
 _SOFTNESS = 0.4
 """Softness of the signs, in deviations. With less, gradients are noise; with more, signs are no longer signs."""
 _WEIGHT, _MOST_WEIGHT = 0.8, 14.0
@@ -100,7 +101,12 @@ def keep_neighbours(
 
 
 def tuned(
-    layers: Layers, rows: Floats, whole: Floats, seed: int, steps_away: int = 0, steps_alike: tuple[int, ...] = STEPS
+    layers: Layers,
+    rows: Floats,
+    whole: Floats,
+    seed: int,
+    steps_away: int = 0,
+    steps_alike: tuple[int, ...] = STEPS,
 ) -> Layers:
     """
     Return layers with better angles, or as they are.
@@ -116,7 +122,7 @@ def tuned(
     steps_away : int
         Steps that only bring values away from zero, to begin with.
     steps_alike : tuple of int
-        Steps for neighbours, after each of which it is judged whether they helped.
+        Steps for neighbours, after each of which it is judged whether they helped, and whether more may be worth it.
     """
     n_learned = len(whole) - min(_MOST_ASIDE, len(whole) // _ASIDE)
     judge = Judge(rows, n_learned, nearest(whole[n_learned:], whole[:n_learned], _SEARCHED))
@@ -131,7 +137,9 @@ def tuned(
         found_now = judge.found(layers)
         if found_now < _ALIKE * found:  # as with few clusters far apart, which leave the gradient no hold
             break
-        best, found = layers, max(found, found_now)
+        is_worth_more, best, found = found_now > _WORTH * found, layers, max(found, found_now)
+        if not is_worth_more:
+            break
     return best
 
 
@@ -169,13 +177,29 @@ class Judge(NamedTuple):
 
 def nearest(whole: Floats, among: Floats, k: int) -> Ids:
     """Return the k nearest neighbours of vectors of whole numbers among others. Of equally near ones, the first."""
-    squares, squares_among = np.square(whole).sum(axis=1), np.square(among).sum(axis=1)
-    neighbours = np.empty((len(whole), k), dtype=np.int64)
-    block = max(16, _PRODUCTS // len(among))
-    for first in range(0, len(whole), block):
-        part = slice(first, first + block)
-        kernels.nearest(whole[part] @ among.T, squares[part], squares_among, neighbours[part])
-    return neighbours
+    keys = no_keys(len(whole), k)
+    kernels.nearer(whole @ among.T, _squares(whole), _squares(among), 0, 0, keys)
+    return numbers_of(keys)
+
+
+def near_and_far(whole: Floats) -> tuple[Ids, Ids]:
+    """Return the nearest neighbours of vectors of whole numbers among them, and more of them among a part."""
+    m = len(whole)
+    near, far = no_keys(m, NEAR[1] + 1), no_keys(m, FAR[1] + 1)
+    squares = _squares(whole)
+    blocks = [slice(m * block // _BLOCKS, m * (block + 1) // _BLOCKS) for block in range(_BLOCKS)]
+    for a, b in combinations_with_replacement(range(_BLOCKS), 2):
+        rows, columns = blocks[a], blocks[b]
+        products = whole[rows] @ whole[columns].T  # of two blocks once, for the neighbours of both
+        for keys in (near, far) if b - a in (0, 1, _BLOCKS - 1) else (near,):
+            others = keys[columns] if a < b else None
+            kernels.nearer(products, squares[rows], squares[columns], rows.start, columns.start, keys[rows], others)
+    return numbers_of(near), numbers_of(far)
+
+
+def _squares(whole: Floats) -> Floats:
+    squares: Floats = np.square(whole).sum(axis=1)
+    return squares
 
 
 def partners(whole: Floats, rng: np.random.Generator) -> Indices:
@@ -197,15 +221,20 @@ def partners(whole: Floats, rng: np.random.Generator) -> Indices:
     (400, 8)
     """
     m = len(whole)
-    neighbours, these = nearest(whole, whole, FAR[1] + 1), np.arange(m)[:, None]
-    ranks = [rng.integers(low, high + 1, (m, n)) for (low, high), n in ((NEAR, N_NEAR), (FAR, N_FAR))]
+    near, far = near_and_far(whole)
+    these = np.arange(m)[:, None]
+    some = [
+        neighbours[these, rng.integers(low, high + 1, (m, n))]
+        for neighbours, (low, high), n in ((near, NEAR, N_NEAR), (far, FAR, N_FAR))
+    ]
     others = (these + rng.integers(1, m, (m, N_ANY))) % m
-    return np.concatenate([neighbours[these, np.concatenate(ranks, axis=1)], others], axis=1).astype(np.int32)
+    return np.concatenate([*some, others], axis=1).astype(np.int32)
 
 
 def away_from_zero(tiles: Floats) -> tuple[float, Floats]:
     """Return the mean of |values|, which is what ITQ maximises, and its derivative."""
-    return float(np.abs(tiles).mean(dtype=np.float64)), np.copysign(np.float32(1 / tiles.size), tiles)
+    slopes = np.empty_like(tiles)
+    return kernels.tiles_signs(tiles, 1 / tiles.size, slopes) / tiles.size, slopes
 
 
 def neighbours_alike(n: int, all_partners: Indices, weight: float) -> Objective:

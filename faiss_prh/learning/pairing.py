@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .._backend import kernels
+from .._common.arrays import no_keys, numbers_of
 from .._common.types import Doubles, Floats, Indices
 
 _CANDIDATES = 16
@@ -69,7 +70,7 @@ def candidates(first: Floats, second: Floats, left_out: Indices | None = None) -
     >>> sorted({(0, 1), (1, 0)} - set(zip(i.tolist(), j.tolist())))
     []
     """
-    found = np.empty((len(first), min(_CANDIDATES, len(second))), dtype=np.int64)
+    keys = no_keys(len(first), min(_CANDIDATES, len(second)))
     # The least distance is the largest product; these stay from 0 to 2^24, in whole numbers.
     beyond, farther = np.full(len(first), 2.0**23, np.float32), np.zeros(len(second), np.float32)
     if left_out is not None:
@@ -78,8 +79,8 @@ def candidates(first: Floats, second: Floats, left_out: Indices | None = None) -
     for start in range(0, len(first), block):
         part = slice(start, start + block)
         products = first[part] @ second.T
-        kernels.nearest(np.abs(products, out=products), beyond[part], farther, found[part])
-    i, j = np.repeat(np.arange(len(first), dtype=np.int32), found.shape[1]), found.ravel().astype(np.int32)
+        kernels.nearer(np.abs(products, out=products), beyond[part], farther, start, 0, keys[part])
+    i, j = np.repeat(np.arange(len(first), dtype=np.int32), keys.shape[1]), numbers_of(keys).ravel().astype(np.int32)
     counts = farther[j] == 0
     return i[counts], j[counts]
 

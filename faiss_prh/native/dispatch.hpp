@@ -8,6 +8,7 @@ namespace prh {
 
 // The kernels of the SIMD level in use.
 const Kernel& kernel();
+const TileKernel& tile_kernel();
 const JointKernel& joint_kernel();
 const ScanKernel& scan_kernel();
 

@@ -2,7 +2,6 @@
 // in an order that does not depend on them.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "dispatch.hpp"
@@ -48,15 +47,6 @@ std::int64_t tiles_of(std::int64_t m) {
     return (m + kTile - 1) / kTile;
 }
 
-// Tiles first .. end as n rows: the rows of tiles are so far apart that they drive each other out of the cache.
-std::vector<float> as_rows(std::int64_t n, std::int64_t first, std::int64_t end, const float* tiles) {
-    std::vector<float> rows(n * (end - first) * kTile);
-    for (std::int64_t row = 0; row < n; row++)
-        for (std::int64_t tile = first; tile < end; tile++)
-            std::copy_n(tiles + (tile * n + row) * kTile, kTile, &rows[(row * (end - first) + tile - first) * kTile]);
-    return rows;
-}
-
 // The first dimension of each slab.
 std::vector<std::int64_t> slabs_of(std::int64_t n) {
     std::vector<std::int64_t> slabs;
@@ -64,20 +54,23 @@ std::vector<std::int64_t> slabs_of(std::int64_t n) {
     return slabs;
 }
 
-// A distance below which there are probably k of m, and not many more; from one in some of them.
-float likely_threshold(std::int64_t m, const float* products, float own, const float* norms, std::int64_t k,
-                       std::vector<float>& some) {
-    constexpr std::int64_t kSome = 256;
-    const std::int64_t rank = 2 * k * kSome / m + 4;
-    if (m < 4 * kSome || rank >= kSome) return std::numeric_limits<float>::infinity();
-    some.clear();
-    for (std::int64_t at = 0; at < kSome; at++) {
-        const std::int64_t column = at * m / kSome;
-        some.push_back(own + norms[column] - 2.0f * products[column]);
+// Keys of the nearest, in ascending order: a distance, and a number in the lower 32 bits.
+class Nearest {
+  public:
+    Nearest(std::int64_t* keys, std::int64_t k) : keys_(keys), k_(k) {}
+    float most() const { return static_cast<float>(keys_[k_ - 1] >> 32); }
+    void add(float distance, std::int64_t number) {
+        const std::int64_t key = static_cast<std::int64_t>(distance) << 32 | number;
+        if (key >= keys_[k_ - 1]) return;
+        std::int64_t place = k_ - 1;
+        for (; place > 0 && key < keys_[place - 1]; place--) keys_[place] = keys_[place - 1];
+        keys_[place] = key;
     }
-    std::nth_element(some.begin(), some.begin() + rank, some.end());
-    return some[rank];
-}
+
+  private:
+    std::int64_t* keys_;
+    std::int64_t k_;
+};
 
 }  // namespace
 
@@ -86,7 +79,7 @@ const char* prh_tiles_turn(std::int64_t n, std::int64_t n_tiles, std::int64_t n_
     return prh::caught([&] {
         const Turned turns(n_rotations, i, j, theta);
         for_each(n_tiles, (n + n_rotations) * kTile, [&](std::int64_t tile) {
-            prh::joint_kernel().turn(turns, n, x + tile * n * kTile, y + tile * n * kTile);
+            prh::tile_kernel().turn(turns, n, x + tile * n * kTile, y + tile * n * kTile);
         });
     });
 }
@@ -100,7 +93,7 @@ const char* prh_tiles_slopes(std::int64_t n, std::int64_t n_tiles, std::int64_t 
         for_each(n_parts, n_tiles / n_parts * n_rotations * kTile * 4, [&](std::int64_t part) {
             std::vector<float> sums(8 * n_rotations);
             for (std::int64_t tile = part * n_tiles / n_parts; tile < (part + 1) * n_tiles / n_parts; tile++)
-                prh::joint_kernel().slopes(turns, y + tile * n * kTile, g + tile * n * kTile, sums.data());
+                prh::tile_kernel().slopes(turns, y + tile * n * kTile, g + tile * n * kTile, sums.data());
             for (std::int64_t t = 0; t < n_rotations; t++)
                 for (int k = 0; k < 8; k++) parts[part * n_rotations + t] += sums[8 * t + k];
         });
@@ -113,7 +106,7 @@ const char* prh_tiles_slopes(std::int64_t n, std::int64_t n_tiles, std::int64_t 
 const char* prh_tiles_multiply(std::int64_t n, std::int64_t n_tiles, const float* matrix, const float* x, float* y) {
     return prh::caught([&] {
         for_each(n_tiles, n * n * kTile, [&](std::int64_t tile) {
-            prh::joint_kernel().multiply(n, matrix, x + tile * n * kTile, y + tile * n * kTile);
+            prh::tile_kernel().multiply(n, matrix, x + tile * n * kTile, y + tile * n * kTile);
         });
     });
 }
@@ -124,12 +117,25 @@ const char* prh_tiles_outer(std::int64_t n, std::int64_t n_tiles, const float* g
         std::vector<double> parts(n_parts * n * n);
         for_each(n_parts, n_tiles / std::max<std::int64_t>(1, n_parts) * n * n * kTile, [&](std::int64_t part) {
             const std::int64_t first = part * n_tiles / n_parts, end = (part + 1) * n_tiles / n_parts;
-            const auto rows_g = as_rows(n, first, end, g), rows_x = as_rows(n, first, end, x);
-            prh::joint_kernel().outer(n, (end - first) * kTile, rows_g.data(), rows_x.data(), &parts[part * n * n]);
+            std::vector<float> room((n + kTile) * (end - first) * kTile);
+            prh::tile_kernel().outer(n, end - first, g + first * n * kTile, x + first * n * kTile, room.data(),
+                                      &parts[part * n * n]);
         });
         std::fill_n(products, n * n, 0.0);
         for (std::int64_t part = 0; part < n_parts; part++)
             for (std::int64_t k = 0; k < n * n; k++) products[k] += parts[part * n * n + k];
+    });
+}
+
+const char* prh_tiles_signs(std::int64_t n, std::int64_t n_tiles, const float* y, float magnitude, float* g,
+                            double* magnitudes) {
+    return prh::caught([&] {
+        std::vector<double> of_tile(n_tiles);
+        for_each(n_tiles, n * kTile, [&](std::int64_t tile) {
+            of_tile[tile] = prh::joint_kernel().signs(n, y + tile * n * kTile, magnitude, g + tile * n * kTile);
+        });
+        *magnitudes = 0;
+        for (const double part : of_tile) *magnitudes += part;
     });
 }
 
@@ -179,33 +185,34 @@ const char* prh_sign_slopes(std::int64_t n, std::int64_t m, const float* signs, 
     });
 }
 
-const char* prh_nearest(std::int64_t n, std::int64_t m, const float* products, const float* own, const float* norms,
-                        std::int64_t k, std::int64_t* ids) {
+const char* prh_nearer(std::int64_t n, std::int64_t m, const float* products, const float* own, const float* norms,
+                       std::int64_t k, std::int64_t first_row, std::int64_t first_column, std::int64_t* row_keys,
+                       std::int64_t* column_keys) {
     return prh::caught([&] {
-        constexpr float kAny = std::numeric_limits<float>::infinity();
-        const std::int64_t room = 3 * k + 64;
-        prh::parallel_for(n, 16, [&] {
+        constexpr std::int64_t kColumns = 128;   // after which a row's own distance is looked at again
+        std::vector<float> most(m, -1);
+        if (column_keys)
+            for (std::int64_t c = 0; c < m; c++) most[c] = Nearest(column_keys + c * k, k).most();
+        prh::parallel_for(n, column_keys ? n : 16, [&] {
             return [&](std::int64_t begin, std::int64_t end) {
-                std::vector<std::uint64_t> keys(room);
-                std::vector<float> some;
+                std::int32_t places[kColumns];
                 for (std::int64_t row = begin; row < end; row++) {
-                    const float* const of_row = products + row * m;
-                    const auto collect = [&](float most) {
-                        std::int64_t found = 0;
-                        for (std::int64_t at = 0; at < m;) {
-                            at = prh::joint_kernel().collect(of_row, norms, own[row], most, at, m, room, keys.data(), found);
-                            if (found <= k) continue;
-                            std::nth_element(keys.begin(), keys.begin() + k - 1, keys.begin() + found);
-                            most = static_cast<float>(keys[k - 1] >> 32);
-                            found = k;
+                    Nearest of_row(row_keys + row * k, k);
+                    for (std::int64_t first = 0; first < m; first += kColumns) {
+                        const float* const of_these = products + row * m + first;
+                        const std::int64_t found =
+                                prh::joint_kernel().within(of_these, norms + first, own[row], of_row.most(), &most[first],
+                                                           std::min(kColumns, m - first), places);
+                        for (std::int64_t at = 0; at < found; at++) {
+                            const std::int64_t c = first + places[at];
+                            const float distance = own[row] + norms[c] - 2.0f * products[row * m + c];
+                            of_row.add(distance, first_column + c);
+                            if (!column_keys) continue;
+                            Nearest of_column(column_keys + c * k, k);
+                            of_column.add(distance, first_row + row);
+                            most[c] = of_column.most();
                         }
-                        return found;
-                    };
-                    std::int64_t found = collect(likely_threshold(m, of_row, own[row], norms, k, some));
-                    if (found < std::min(k, m)) found = collect(kAny);
-                    std::sort(keys.begin(), keys.begin() + found);
-                    for (std::int64_t c = 0; c < k; c++)
-                        ids[row * k + c] = c < found ? static_cast<std::int64_t>(keys[c] & 0xffffffff) : -1;
+                    }
                 }
             };
         });

@@ -38,17 +38,23 @@ struct Partners {
     const std::int32_t *incident, *owners;
 };
 
-struct JointKernel {
-    // Rotates two rows of m values.
-    void (*rows_rotate)(float* a, float* b, std::int64_t m, float cosine, float sine);
-    // A tile has n rows of 16 vectors. Turns x into y.
+// A tile has n rows of 16 vectors.
+struct TileKernel {
+    // Turns x into y.
     void (*turn)(const Turns& turns, std::int64_t n, const float* x, float* y);
     // Undoes the turns on the values y and the slopes g of a tile; adds the slopes of angles to 8 sums for each.
     void (*slopes)(const Turns& turns, float* y, float* g, float* sums);
     // The product of a matrix of n rows and columns and a tile.
     void (*multiply)(std::int64_t n, const float* matrix, const float* x, float* y);
-    // The products of each of n rows g and each of n rows x, of m values, a multiple of 16.
-    void (*outer)(std::int64_t n, std::int64_t m, const float* g, const float* x, double* found);
+    // The products of each row of tiles g and each row of tiles x. `room` is for n + 16 rows of them.
+    void (*outer)(std::int64_t n, std::int64_t n_tiles, const float* g, const float* x, float* room, double* found);
+};
+
+struct JointKernel {
+    // Rotates two rows of m values.
+    void (*rows_rotate)(float* a, float* b, std::int64_t m, float cosine, float sine);
+    // Writes `magnitude` with the signs of a tile. Gives the sum of |y|.
+    double (*signs)(std::int64_t n, const float* y, float magnitude, float* g);
     // Writes the soft signs of a tile, the vectors from `first` on. Gives the sum of |y|.
     double (*soft_signs)(std::int64_t n, std::int64_t m, std::int64_t first, const float* y, float scale, float* signs);
     // For the vectors begin .. end and dimensions from `first` on, a slab: the products of the soft signs of partners.
@@ -58,18 +64,25 @@ struct JointKernel {
     void (*sign_slopes)(std::int64_t n, std::int64_t first, const float* signs, const Partners& partners,
                         const float* weights, float scale, float magnitude, std::int64_t begin, const float* y,
                         float* g);
-    // Collects which of n whole numbers below 2^24, own + norms - 2 products, are at most `most`, each with its place in the
-    // lower 32 bits, from place `first` on until there are `room` of them. Gives the place where it stopped; adds to `found`.
-    std::int64_t (*collect)(const float* products, const float* norms, float own, float most, std::int64_t first,
-                            std::int64_t n, std::int64_t room, std::uint64_t* keys, std::int64_t& found);
+    // Writes the places of those of n distances, own + norms - 2 products, that are at most `most`, or at most what
+    // `each_most` has at their place. Gives how many.
+    std::int64_t (*within)(const float* products, const float* norms, float own, float most, const float* each_most,
+                           std::int64_t n, std::int32_t* places);
 };
 
 namespace baseline {
+extern const TileKernel tile_kernel;
 extern const JointKernel joint_kernel;
 }
 #ifdef PRH_HAVE_AVX2
 namespace avx2 {
+extern const TileKernel tile_kernel;
 extern const JointKernel joint_kernel;
+}
+#endif
+#ifdef PRH_HAVE_AVX512
+namespace avx512 {
+extern const TileKernel tile_kernel;
 }
 #endif
 

@@ -36,100 +36,18 @@ void rows_rotate(float* __restrict a, float* __restrict b, std::int64_t m, float
     }
 }
 
-void turn(const Turns& turns, std::int64_t n, const float* x, float* y) {
-    __builtin_memcpy(y, x, n * kTile * sizeof(float));
-    for (std::int64_t t = 0; t < turns.count; t++) {
-        float *const a = y + turns.i[t] * kTile, *const b = y + turns.j[t] * kTile;
-        const float cosine = turns.cosine[t], sine = turns.sine[t];
-        for (int k = 0; k < kRow; k++) {
-            const V u = load<V>(a + k * PRH_LANES), w = load<V>(b + k * PRH_LANES);
-            store(a + k * PRH_LANES, cosine * u - sine * w);
-            store(b + k * PRH_LANES, sine * u + cosine * w);
-        }
-    }
-}
-
-void slopes(const Turns& turns, float* y, float* g, float* sums) {
-    for (std::int64_t t = turns.count; t-- > 0;) {
-        const std::int64_t i = turns.i[t] * kTile, j = turns.j[t] * kTile;
-        const float cosine = turns.cosine[t], sine = turns.sine[t];
-        V products[kRow];
-        for (int k = 0; k < kRow; k++) {
-            const std::int64_t a = i + k * PRH_LANES, b = j + k * PRH_LANES;
-            const V yi = load<V>(y + a), yj = load<V>(y + b), gi = load<V>(g + a), gj = load<V>(g + b);
-            products[k] = gj * yi - gi * yj;
-            store(y + a, cosine * yi + sine * yj);
-            store(y + b, cosine * yj - sine * yi);
-            store(g + a, cosine * gi + sine * gj);
-            store(g + b, cosine * gj - sine * gi);
-        }
-        for (int k = 0; k < kEight; k++) {
-            float* const sum = sums + t * 8 + k * PRH_LANES;
-            store(sum, load<V>(sum) + (products[k] + products[k + kEight]));
-        }
-    }
-}
-
-template <int Rows>
-void multiply_rows(std::int64_t n, const float* matrix, const float* x, float* y) {
-    V sums[Rows][kRow] = {};
-    for (std::int64_t c = 0; c < n; c++)
-        for (int k = 0; k < kRow; k++) {
-            const V values = load<V>(x + c * kTile + k * PRH_LANES);
-            for (int r = 0; r < Rows; r++) sums[r][k] += matrix[r * n + c] * values;
-        }
-    for (int r = 0; r < Rows; r++)
-        for (int k = 0; k < kRow; k++) store(y + r * kTile + k * PRH_LANES, sums[r][k]);
-}
-
-void multiply(std::int64_t n, const float* matrix, const float* x, float* y) {
-    constexpr int kRows = 12 / kRow;   // sums that the registers hold
-    std::int64_t r = 0;
-    for (; r + kRows <= n; r += kRows) multiply_rows<kRows>(n, matrix + r * n, x, y + r * kTile);
-    for (; r < n; r++) multiply_rows<1>(n, matrix + r * n, x, y + r * kTile);
-}
-
-template <int Rows, int Columns>
-void outer_block(std::int64_t n, std::int64_t m, const float* g, const float* x, double* found) {
-    V sums[Rows][Columns][kEight] = {};
-    for (std::int64_t v = 0; v < m; v += kTile, g += kTile, x += kTile)
-        for (int k = 0; k < kEight; k++) {
-            V lower[Columns], upper[Columns];
-            for (int c = 0; c < Columns; c++) {
-                lower[c] = load<V>(x + c * m + k * PRH_LANES);
-                upper[c] = load<V>(x + c * m + (k + kEight) * PRH_LANES);
-            }
-            for (int r = 0; r < Rows; r++) {
-                const V g_lower = load<V>(g + r * m + k * PRH_LANES);
-                const V g_upper = load<V>(g + r * m + (k + kEight) * PRH_LANES);
-                for (int c = 0; c < Columns; c++) sums[r][c][k] += g_lower * lower[c] + g_upper * upper[c];
-            }
-        }
-    for (int r = 0; r < Rows; r++)
-        for (int c = 0; c < Columns; c++) {
-            float eight[8];
-            __builtin_memcpy(eight, sums[r][c], sizeof eight);
-            found[r * n + c] = 0;
-            for (const float sum : eight) found[r * n + c] += sum;
-        }
-}
-
-void outer(std::int64_t n, std::int64_t m, const float* g, const float* x, double* found) {
-    constexpr int kRows = 4, kColumns = PRH_LANES / 4;   // sums that the registers hold
-    for (std::int64_t r = 0, rows; r < n; r += rows) {
-        rows = r + kRows <= n ? kRows : 1;
-        for (std::int64_t c = 0, columns; c < n; c += columns) {
-            columns = rows == kRows && c + kColumns <= n ? kColumns : 1;
-            const auto block = columns == kColumns && rows == kRows ? outer_block<kRows, kColumns>
-                               : rows == kRows                     ? outer_block<kRows, 1>
-                                                                   : outer_block<1, 1>;
-            block(n, m, g + r * m, x + c * m, found + r * n + c);
-        }
-    }
-}
-
 inline V absolute(V x) {
     return (V)((Word)x & 0x7fffffffu);
+}
+
+double signs(std::int64_t n, const float* y, float magnitude, float* g) {
+    V magnitudes[kEight] = {};
+    for (std::int64_t k = 0; k < n * kRow; k++) {
+        const V value = load<V>(y + k * PRH_LANES);
+        magnitudes[k % kEight] += absolute(value);
+        store(g + k * PRH_LANES, (V)((Word)all(magnitude) | ((Word)value & 0x80000000u)));
+    }
+    return total(magnitudes);
 }
 
 // The hyperbolic tangent, from e = 2^t for t = -2 |x| / log 2: (1 - e) / (1 + e).
@@ -263,26 +181,25 @@ void sign_slopes(std::int64_t n, std::int64_t first, const float* signs, const P
         n - first, signs + first * partners.m, partners, weights, scale, magnitude, begin, y, g);
 }
 
-std::int64_t collect(const float* products, const float* norms, float own, float most, std::int64_t first,
-                     std::int64_t n, std::int64_t room, std::uint64_t* keys, std::int64_t& found) {
-    const auto add = [&](std::int64_t at) {
-        keys[found++] = static_cast<std::uint64_t>(own + norms[at] - 2.0f * products[at]) << 32 | static_cast<std::uint64_t>(at);
-    };
-    std::int64_t at = first;
+std::int64_t within(const float* products, const float* norms, float own, float most, const float* each_most,
+                    std::int64_t n, std::int32_t* places) {
+    std::int64_t found = 0, at = 0;
     for (; at + PRH_LANES <= n; at += PRH_LANES) {
-        std::uint32_t mask = lane_mask((Word)(own + load<V>(norms + at) - 2.0f * load<V>(products + at) <= most));
-        if (found + PRH_LANES > room) return at;
-        for (; mask; mask &= mask - 1) add(at + __builtin_ctz(mask));
+        const V distance = own + load<V>(norms + at) - 2.0f * load<V>(products + at);
+        std::uint32_t mask = lane_mask((Word)(distance <= most) | (Word)(distance <= load<V>(each_most + at)));
+        for (; mask; mask &= mask - 1) places[found++] = static_cast<std::int32_t>(at) + __builtin_ctz(mask);
     }
-    for (; at < n && found < room; at++)
-        if (own + norms[at] - 2.0f * products[at] <= most) add(at);
-    return at;
+    for (; at < n; at++) {
+        const float distance = own + norms[at] - 2.0f * products[at];
+        if (distance <= most || distance <= each_most[at]) places[found++] = static_cast<std::int32_t>(at);
+    }
+    return found;
 }
 
 }  // namespace
 
 namespace PRH_LEVEL {
-extern const JointKernel joint_kernel = {rows_rotate, turn, slopes, multiply, outer, soft_signs, products, sign_slopes, collect};
+extern const JointKernel joint_kernel = {rows_rotate, signs, soft_signs, products, sign_slopes, within};
 }
 
 }  // namespace prh

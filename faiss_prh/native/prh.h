@@ -64,6 +64,8 @@ PRH_API const char* prh_rows_rotate(float* rows, std::int64_t m, std::int64_t n_
 // Rotates the disjoint pairs of rows i and j of a matrix of n rows and n columns, and then of its columns.
 PRH_API const char* prh_matrix_rotate(double* matrix, std::int64_t n, std::int64_t n_pairs, const std::int32_t* i,
                                       const std::int32_t* j, const float* theta);
+// The inverse of the lower triangular factor (Cholesky's) of a symmetric matrix, of whose lower half nothing is left.
+PRH_API const char* prh_inverse_factor(double* gram, std::int64_t n, double* inverse);
 // Pairs of a row and a column that are each other's best by a positive gain, then others among those left, and so on. Of
 // equal ones the first is the best. Of a symmetric matrix, whose diagonal is zero: disjoint pairs first < second.
 PRH_API const char* prh_match(const double* gain, std::int64_t n_rows, std::int64_t n_columns, bool is_symmetric,
@@ -84,6 +86,9 @@ PRH_API const char* prh_tiles_multiply(std::int64_t n, std::int64_t n_tiles, con
                                        float* y);
 PRH_API const char* prh_tiles_outer(std::int64_t n, std::int64_t n_tiles, const float* g, const float* x,
                                     double* products);
+// Writes to g `magnitude` with the sign of each value y, and gives the sum of |y|.
+PRH_API const char* prh_tiles_signs(std::int64_t n, std::int64_t n_tiles, const float* y, float magnitude, float* g,
+                                    double* magnitudes);
 // Soft signs tanh(y / softness) of m vectors, in an order of this library's own, and the sum of |y|. `signs` has room for
 // m vectors, whose dimensions are filled up to a multiple of 16 with zeros that the caller has put there.
 PRH_API const char* prh_soft_signs(std::int64_t n, std::int64_t m, const float* y, float softness, float* signs,
@@ -98,10 +103,13 @@ PRH_API const char* prh_sign_slopes(std::int64_t n, std::int64_t m, const float*
                                     const std::int32_t* incident, const std::int32_t* owners, const float* weights,
                                     float softness, float magnitude, const float* y, float* g);
 
-// For each of n rows of m inner products, the k least of the distances own[row] + norms[c] - 2 products[c], the least first
-// and of equal ones the first; -1 where there are fewer. Distances must be whole numbers from 0 to 2^24.
-PRH_API const char* prh_nearest(std::int64_t n, std::int64_t m, const float* products, const float* own,
-                                const float* norms, std::int64_t k, std::int64_t* ids);
+// For each of n rows of m inner products, adds the distances own[row] + norms[c] - 2 products[c] to its k least so far; and
+// the same for each column, unless `column_keys` is null. Keys are in ascending order: distance << 32 | number, where rows
+// are numbered from `first_row` on and columns from `first_column` on, and the largest number where there are fewer. Distances must be
+// whole numbers from 0 to 2^24.
+PRH_API const char* prh_nearer(std::int64_t n, std::int64_t m, const float* products, const float* own,
+                               const float* norms, std::int64_t k, std::int64_t first_row, std::int64_t first_column,
+                               std::int64_t* row_keys, std::int64_t* column_keys);
 
 // Copies `count` records of `size` bytes from the given addresses; zeros where an address is null.
 PRH_API const char* prh_gather(std::int64_t count, std::int64_t size, const std::uint8_t* const* addresses,

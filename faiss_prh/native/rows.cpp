@@ -105,6 +105,23 @@ const char* prh_matrix_rotate(double* matrix, std::int64_t n, std::int64_t n_pai
     });
 }
 
+const char* prh_inverse_factor(double* gram, std::int64_t n, double* inverse) {
+    return prh::caught([&] {
+        std::fill_n(inverse, n * n, 0.0);
+        for (std::int64_t j = 0; j < n; j++) {
+            inverse[j * n + j] += 1;
+            const double pivot = std::sqrt(gram[j * n + j]);
+            for (std::int64_t k = 0; k <= j; k++) inverse[j * n + k] /= pivot;
+            std::vector<double> factor(n);
+            for (std::int64_t i = j + 1; i < n; i++) factor[i] = gram[i * n + j] / pivot;
+            for (std::int64_t i = j + 1; i < n; i++) {
+                for (std::int64_t k = j + 1; k <= i; k++) gram[i * n + k] -= factor[i] * factor[k];
+                for (std::int64_t k = 0; k <= j; k++) inverse[i * n + k] -= factor[i] * inverse[j * n + k];
+            }
+        }
+    });
+}
+
 const char* prh_match(const double* gain, std::int64_t n_rows, std::int64_t n_columns, bool is_symmetric,
                       std::int64_t n_rounds, std::int32_t* first, std::int32_t* second, std::int64_t* n_pairs) {
     return prh::caught([&] {

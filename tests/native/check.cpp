@@ -325,6 +325,23 @@ void check_matrix(int n, int n_pairs) {
     for (int k = 0; k < n * n; k++) check(std::abs(matrix[k] - expected[k]) < 1e-12, "matrix_rotate: %d of %d", n_pairs, n);
 }
 
+void check_inverse_factor(int n) {
+    Random random(static_cast<unsigned>(n));
+    Doubles factor(n * n), gram(n * n), inverse(n * n);
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k <= i; k++) factor[i * n + k] = i == k ? 2 + random.value() : random.value() / n;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            for (int k = 0; k <= std::min(i, j); k++) gram[i * n + j] += factor[i * n + k] * factor[j * n + k];
+    succeed(prh_inverse_factor(gram.data(), n, inverse.data()));
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            double product = 0;
+            for (int k = 0; k < n; k++) product += inverse[i * n + k] * factor[k * n + j];
+            check(std::abs(product - (i == j)) < 1e-9, "inverse_factor of %d", n);
+        }
+}
+
 // Round by round, by looking at everything that is left.
 void check_match(int n_rows, int n_columns, bool is_symmetric, int n_rounds) {
     Random random(static_cast<unsigned>(n_rows * 100 + n_columns));
@@ -413,6 +430,7 @@ void check_level() {
         for (const int m : {1, 3, 4, 15, 16, 17, 100, 30000}) check_sample(n, m);
     for (const int n : {1, 2, 7, 40, 600}) check_matrix(n, n / 2);
     check_matrix(41, 9);
+    for (const int n : {1, 2, 9, 70}) check_inverse_factor(n);
     for (const int n_rounds : {1, 3, 12}) {
         for (const int n_columns : {1, 8, 30}) check_match(11, n_columns, false, n_rounds);
         for (const int n : {1, 2, 9, 30}) check_match(n, n, true, n_rounds);
