@@ -200,10 +200,13 @@ class CovarianceMoments:
         """Add the vectors of an (m, n) array to the sample."""
         if len(x) == 0:
             return
+        room = np.empty((0, x.shape[1]))
         # As many as the caches hold in double precision, but so many that the product takes most of the time.
         for block in float32_blocks(x, block_values=max(1 << 19, 1024 * x.shape[1])):
             count, total = len(block), self.count + len(block)
-            centred = np.empty((count + 1, x.shape[1]))
+            if len(room) <= count:
+                room = np.empty((count + 1, x.shape[1]))
+            centred = room[: count + 1]
             centred[:-1] = block
             mean = centred[:-1].mean(axis=0)
             centred[:-1] -= mean

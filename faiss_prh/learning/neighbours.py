@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import combinations_with_replacement
 from typing import NamedTuple
 
 import faiss
@@ -188,12 +187,20 @@ def near_and_far(whole: Floats) -> tuple[Ids, Ids]:
     near, far = no_keys(m, NEAR[1] + 1), no_keys(m, FAR[1] + 1)
     squares = _squares(whole)
     blocks = [slice(m * block // _BLOCKS, m * (block + 1) // _BLOCKS) for block in range(_BLOCKS)]
-    for a, b in combinations_with_replacement(range(_BLOCKS), 2):
-        rows, columns = blocks[a], blocks[b]
-        products = whole[rows] @ whole[columns].T  # of two blocks once, for the neighbours of both
-        for keys in (near, far) if b - a in (0, 1, _BLOCKS - 1) else (near,):
-            others = keys[columns] if a < b else None
-            kernels.nearer(products, squares[rows], squares[columns], rows.start, columns.start, keys[rows], others)
+
+    def add(keys: Ids, products: Floats, rows: slice, columns: slice) -> None:
+        others = keys[columns] if rows != columns else None
+        kernels.nearer(products, squares[rows], squares[columns], rows.start, columns.start, keys[rows], others)
+
+    for number, rows in enumerate(blocks):
+        among, after = whole[rows] @ whole[rows].T, slice(rows.stop, m)
+        add(near, among, rows, rows)
+        add(far, among, rows, rows)
+        with_others = whole[rows] @ whole[after].T  # for the neighbours of both
+        add(near, with_others, rows, after)
+        for columns in blocks[number + 1 : number + 2] + blocks[number + _BLOCKS - 1 : number + _BLOCKS]:  # in a ring
+            part = with_others[:, columns.start - after.start : columns.stop - after.start]
+            add(far, np.ascontiguousarray(part), rows, columns)
     return numbers_of(near), numbers_of(far)
 
 
