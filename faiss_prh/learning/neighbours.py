@@ -26,10 +26,10 @@ STEPS_FROM_SCRATCH = 30, (15,)
 """The same where angles were random: steps away from zero first, and then those."""
 _ALIKE, _WORTH = 0.985, 1.06
 """Of what was found before: a share that may be chance, as few vectors are kept aside; and one worth more steps."""
-_BLOCKS = 16
-"""Parts of the sample that are compared with each other."""
-NEAR, FAR = (1, 5), (3, 19)
-"""Ranks of near partners among all, and of farther ones among three blocks. (Rank 0 is the vector itself.)"""
+_BLOCKS = 8
+"""Parts into which the sample is cut."""
+NEAR, FAR = (1, 5), (2, 12)
+"""Ranks of near partners among all, and of farther ones among a vector's own block. (Rank 0 is the vector itself.)"""
 N_NEAR, N_FAR, N_ANY = 4, 2, 2
 """Partners of each vector: near ones to compare with farther ones and any."""
 _SOFTNESS = 0.4
@@ -192,15 +192,11 @@ def near_and_far(whole: Floats) -> tuple[Ids, Ids]:
         others = keys[columns] if rows != columns else None
         kernels.nearer(products, squares[rows], squares[columns], rows.start, columns.start, keys[rows], others)
 
-    for number, rows in enumerate(blocks):
+    for rows in blocks:
         among, after = whole[rows] @ whole[rows].T, slice(rows.stop, m)
         add(near, among, rows, rows)
         add(far, among, rows, rows)
-        with_others = whole[rows] @ whole[after].T  # for the neighbours of both
-        add(near, with_others, rows, after)
-        for columns in blocks[number + 1 : number + 2] + blocks[number + _BLOCKS - 1 : number + _BLOCKS]:  # in a ring
-            part = with_others[:, columns.start - after.start : columns.stop - after.start]
-            add(far, np.ascontiguousarray(part), rows, columns)
+        add(near, whole[rows] @ whole[after].T, rows, after)  # for the neighbours of both
     return numbers_of(near), numbers_of(far)
 
 
