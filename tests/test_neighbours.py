@@ -122,7 +122,7 @@ def test_more_steps_are_made_where_the_first_helped_much(gain, n_ascents, monkey
     x, judged = clustered(32, 1000), []
     monkeypatch.setattr(tuning.Judge, "found", lambda *_: judged.append(None) or gain ** len(judged))
     monkeypatch.setattr(tuning, "ascend", lambda layers, *_: [*layers, len(layers)])
-    assert len(tuning.tuned([], x.T.copy(), whole(x), seed=0)) == n_ascents
+    assert len(tuning.tuned([], x.T.copy(), whole(x), seed=0, steps_away=0, steps_alike=tuning.STEPS)) == n_ascents
     assert len(judged) == n_ascents + 1
 
 
@@ -142,7 +142,7 @@ def test_angles_that_do_harm_are_not_taken(fails_at, monkeypatch):
     monkeypatch.setattr(tuning, "ascend", sometimes_harmful)
     monkeypatch.setattr(tuning, "_WORTH", 0.0)  # more steps are always worth it
     layers = start(rows)
-    after = tuning.tuned(layers, rows, whole(x), seed=0)
+    after = tuning.tuned(layers, rows, whole(x), seed=0, steps_away=0, steps_alike=tuning.STEPS)
     assert len(tried) == fails_at + 1  # and no further steps are spent
     assert after is (layers if fails_at == 0 else tried[0])
 
@@ -162,7 +162,7 @@ def test_vectors_kept_aside_are_not_learned_from():
     tuning.ascend = ascend
     try:
         with pytest.raises(Spy):
-            tuning.tuned(start(x.T), x.T.copy(), whole(x), seed=0)
+            tuning.tuned(start(x.T), x.T.copy(), whole(x), seed=0, steps_away=0, steps_alike=tuning.STEPS)
     finally:
         tuning.ascend = before
     np.testing.assert_array_equal(seen[0], tiled(x[:875].T))

@@ -20,8 +20,8 @@ _INPUT_VALUES, _OUTPUT_VALUES = 1 << 25, 1 << 20
 """Most values of the sample that each step looks at, before and after the transform (but at least 1000 vectors)."""
 _ASIDE, _MOST_ASIDE = 8, 500
 """One vector in so many is kept aside to judge by, and at most so many are."""
-STEPS = (15, 15)
-"""Steps to see whether it helps, and steps after that."""
+STEPS, STEPS_FEWER_BITS = (15, 15), (30,)
+"""Steps to see whether it helps, and steps after that if it does much. For fewer bits than dimensions, all are made."""
 STEPS_FROM_SCRATCH = 30, (15,)
 """The same where angles were random: steps away from zero first, and then those."""
 _ALIKE, _WORTH = 0.985, 1.06
@@ -93,7 +93,8 @@ def keep_neighbours(
     before = [(place[i], place[j], theta) for i, j, theta in last]
     rows /= np.float32(deviation)
     if from_scratch is None:
-        after = tuned(before, rows, whole_numbers(vectors, over=0), seed)
+        steps = STEPS if len(kept) == rotation.d else STEPS_FEWER_BITS
+        after = tuned(before, rows, whole_numbers(vectors, over=0), seed, 0, steps)
     else:
         after = tuned(before, rows, whole_numbers(from_scratch, over=0), seed, *STEPS_FROM_SCRATCH)
     return PairwiseRotation(rotation.d, [*first, *((kept[i], kept[j], theta) for i, j, theta in after)])
@@ -104,8 +105,8 @@ def tuned(
     rows: Floats,
     whole: Floats,
     seed: int,
-    steps_away: int = 0,
-    steps_alike: tuple[int, ...] = STEPS,
+    steps_away: int,
+    steps_alike: tuple[int, ...],
 ) -> Layers:
     """
     Return layers with better angles, or as they are.
