@@ -85,7 +85,7 @@ class NearestLists {
         entries_.resize(n_few_);
         for (std::int64_t i = 0; i < n_few_; i++) entries_[ends_[buckets_[i]]++] = {few_[i], lists_[i]};
         const auto is_less = [](const Entry& a, const Entry& b) { return a.key < b.key; };
-        for (std::int64_t i = 1; i < n_needed; i++) move_to_its_place(entries_.data(), entries_.data() + i, is_less);
+        for (std::int64_t i = 1; i < n_needed; i++) put_in_order(entries_.data(), entries_.data() + i, entries_[i], is_less);
         for (std::int64_t p = 0; p < n_probes_; p++) probes[p] = entries_[p].list;
     }
 

@@ -46,6 +46,8 @@ struct ScanKernel {
                      float* products);
     float (*dot)(std::int64_t d, const float* a, const float* b);
     float (*square_distance)(std::int64_t d, const float* a, const float* b);
+    // A value that k of n values are not above, and no more of them than necessary: if not k, the others are equal to it.
+    float (*kth)(std::int64_t n, const float* values, std::int64_t k);
 };
 
 namespace baseline {
