@@ -7,7 +7,7 @@ namespace prh {
 
 // Codes are looked at in blocks of up to so many.
 constexpr int kBlock = 256;
-constexpr int kRoom = kBlock + 8;   // for their positions, which are written eight at a time
+constexpr int kRoom = kBlock + 16;   // for what is written of them up to sixteen at a time
 
 // What codes are compared with. A code has n_bytes, and the next one begins `stride` bytes after it.
 struct CodeQuery {
@@ -31,8 +31,8 @@ struct Residual {
 
 struct ScanKernel {
     // Both write the positions of the codes of a block that are below a threshold, and give how many there are. The first
-    // also writes the distances of all codes, and needs kRoom for positions. The second looks only at codes for which the
-    // estimate by bits is below the threshold, and writes their estimates by values if these are, too.
+    // also writes the distances of all codes. The second looks only at codes for which the estimate by bits is below the
+    // threshold, and writes their estimates by values if these are, too. Positions and estimates need kRoom.
     int (*near)(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t threshold,
                 std::int32_t* distances, std::uint8_t* positions);
     int (*promising)(const CodeQuery& query, const Estimate& estimate, const std::uint8_t* codes, int n,
