@@ -31,6 +31,13 @@ inline __m512i masked_first(__mmask16 mask, __m512i v) {
     __builtin_memcpy(&v, first, sizeof v);
     return v;
 }
+inline __m128i as_bytes(__m512i v) {
+    std::int32_t values[16];
+    std::uint8_t bytes[16];
+    __builtin_memcpy(values, &v, sizeof v);
+    for (int lane = 0; lane < 16; lane++) bytes[lane] = static_cast<std::uint8_t>(values[lane]);
+    return masked_load<__m128i>(0xffff, bytes);
+}
 #else
 template <class V, class T>
 inline V masked_load(std::uint64_t mask, const T* from);
@@ -56,6 +63,9 @@ inline void masked_store(float* to, __mmask16 mask, __m512 v) {
 inline __m512i masked_first(__mmask16 mask, __m512i v) {
     return _mm512_maskz_compress_epi32(mask, v);
 }
+inline __m128i as_bytes(__m512i v) {
+    return _mm512_cvtepi32_epi8(v);
+}
 #endif
 
 // Writes the lanes of a mask one after the other, and something behind them, sixteen in all; gives how many there are. A branch
@@ -64,7 +74,7 @@ template <class T>
 inline int write_some(std::uint32_t mask, __m512i v, T* to) {
     v = masked_first(static_cast<__mmask16>(mask), v);
     if constexpr (sizeof(T) == 1) {
-        const __m128i bytes = _mm512_cvtepi32_epi8(v);
+        const __m128i bytes = as_bytes(v);
         __builtin_memcpy(to, &bytes, sizeof bytes);
     } else {
         __builtin_memcpy(to, &v, sizeof v);
