@@ -285,11 +285,11 @@ int promising(const CodeQuery& query, const Estimate& estimate, const std::uint8
               float* estimates, std::uint8_t* positions) {
     std::int32_t distances[kBlock], near[kRoom], bits[kRoom], norms[kRoom], close[kRoom];
     float lengths[kRoom], products[kRoom];
-    all_distances(query, codes, n, distances);
     const Estimate e = estimate;   // in registers
+    const std::int32_t most = most_bits(e, threshold) + 1;   // now, so that nothing waits for it
+    all_distances(query, codes, n, distances);
     const std::int64_t stride = query.stride;
     const std::uint8_t* const behind = codes + query.n_bytes;
-    const std::int32_t most = most_bits(e, threshold) + 1;
     int n_near = 0, n_close = 0, n_found = 0;
     for (int first = 0; first < n; first += 16) {
         const Word own = load_words(distances + first);

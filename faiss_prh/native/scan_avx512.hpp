@@ -195,7 +195,12 @@ void hamming_by_eights(const CodeQuery& query, const std::uint8_t* codes, int n,
     for (int done = 0; done < n; done += 8) {
         const int c = done + 8 <= n ? done : n - 8;   // the last eight may have been counted in part
         const std::uint8_t* const eight = codes + c * stride;
-        for (std::int64_t at = 0; at < 8 * stride; at += 64) __builtin_prefetch(eight + ahead + at);
+        if (kLong) {
+            for (std::int64_t at = 0; at < 8 * stride; at += 64) __builtin_prefetch(eight + ahead + at);
+        } else {
+#pragma GCC unroll 9
+            for (int line = 0; line <= W; line++) __builtin_prefetch(eight + ahead + 64 * line);   // of codes and norms
+        }
         __m512i counts[W];
 #pragma GCC unroll 8
         for (int v = 0; v < W; v++)
