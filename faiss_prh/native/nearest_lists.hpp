@@ -111,7 +111,8 @@ class NearestLists {
                     keys_[q * n_lists + list] = kernel.square_distance(d, z + q * d, scan_.centroids + list * d);
             return;
         }
-        kernel.products(d, n, z, n_lists, scan_.centroids, keys_.data());
+        scratch_.resize(kMostLanes * d);
+        kernel.products(d, n, z, n_lists, scan_.centroids, keys_.data(), scratch_.data());
         if (squares_.empty())
             for (std::int64_t list = 0; list < n_lists; list++) {
                 const float* const c = scan_.centroids + list * d;
@@ -131,7 +132,7 @@ class NearestLists {
     std::vector<float> few_;
     std::vector<std::int32_t> lists_, buckets_, ends_;
     std::vector<Entry> entries_;
-    std::vector<float> keys_, squares_, least_;
+    std::vector<float> keys_, squares_, least_, scratch_;
     std::vector<std::int64_t> probes_;
 };
 

@@ -1,15 +1,13 @@
 // Compiled once for each SIMD level with PRH_LEVEL (a namespace) and PRH_LANES set.
 #include "scan.hpp"
 
+#include "kth.hpp"
 #include "simd.hpp"
-#if PRH_LANES == 16
-#include "scan_avx512.hpp"
-#endif
+#include "sums.hpp"
 
 namespace prh {
 namespace {
 
-using Float = VectorTypes<PRH_LANES>::Float;
 using Word = VectorTypes<PRH_LANES>::Word;
 typedef std::int32_t Signed __attribute__((vector_size(sizeof(Word))));
 
@@ -177,17 +175,7 @@ int near(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t 
     return count;
 }
 
-#if PRH_LANES < 16
-inline float sum_of_lanes(VectorTypes<4>::Float v) {
-    return (v[0] + v[2]) + (v[1] + v[3]);
-}
-#endif
-
 #if PRH_LANES == 8
-inline float sum_of_lanes(VectorTypes<8>::Float v) {
-    return sum_of_lanes(VectorTypes<4>::Float(_mm256_castps256_ps128(v) + _mm256_extractf128_ps(v, 1)));
-}
-
 float signed_sum(const std::uint8_t* code, std::int64_t n_bytes, const float* r, float sum) {
     // A masked load looks at the highest bit of each lane: shifted so far, that is one of the code.
     const __m256i to_highest = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
@@ -381,111 +369,6 @@ Residual residual(std::int64_t d, const float* z, const float* c, float* r, std:
 }
 
 #endif
-
-// The sum of term(a, b) over all values.
-template <class Term>
-inline float sum_of(std::int64_t d, const float* a, const float* b, const Term& term) {
-    constexpr int kChains = 4;   // of additions, which would wait for each other
-    Float sums[kChains] = {};
-    std::int64_t i = 0;
-    for (; i + kChains * PRH_LANES <= d; i += kChains * PRH_LANES)
-        for (int chain = 0; chain < kChains; chain++)
-            sums[chain] += term(load<Float>(a + i + chain * PRH_LANES), load<Float>(b + i + chain * PRH_LANES));
-    float total = sum_of_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
-    for (; i < d; i++) total += term(a[i], b[i]);
-    return total;
-}
-
-float dot(std::int64_t d, const float* a, const float* b) {
-    return sum_of(d, a, b, [](auto x, auto y) { return x * y; });
-}
-
-#if PRH_LANES == 8
-inline void sums_of_four(const Float (&v)[4], float* sums) {
-    const __m256 quarters = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
-    _mm_storeu_ps(sums, _mm256_castps256_ps128(quarters) + _mm256_extractf128_ps(quarters, 1));
-}
-#elif PRH_LANES < 8
-inline void sums_of_four(const Float (&v)[4], float* sums) {
-    for (int i = 0; i < 4; i++) sums[i] = sum_of_lanes(v[i]);
-}
-#endif
-
-// Some by four at a time, so that what is loaded is used more than once.
-void products(std::int64_t d, std::int64_t n, const float* a, std::int64_t n_others, const float* b, float* products) {
-    constexpr int kRows = PRH_LANES == 16 ? 4 : 2, kColumns = 4;   // as many as there are registers for
-    const std::int64_t n_whole = n / kRows * kRows, n_others_whole = n_others / kColumns * kColumns;
-    for (std::int64_t j = 0; j < n_others_whole; j += kColumns)
-        for (std::int64_t i = 0; i < n_whole; i += kRows) {
-            Float sums[kRows][kColumns];
-#pragma GCC unroll 4
-            for (int row = 0; row < kRows; row++)
-#pragma GCC unroll 4
-                for (int column = 0; column < kColumns; column++) sums[row][column] = Float{};   // no call of memset
-            std::int64_t at = 0;
-            for (; at + PRH_LANES <= d; at += PRH_LANES)
-#pragma GCC unroll 4
-                for (int row = 0; row < kRows; row++) {
-                    const Float own = load<Float>(a + (i + row) * d + at);
-#pragma GCC unroll 4
-                    for (int column = 0; column < kColumns; column++)
-                        sums[row][column] += own * load<Float>(b + (j + column) * d + at);
-                }
-            for (int row = 0; row < kRows; row++) {
-                float* const totals = products + (i + row) * n_others + j;
-                sums_of_four(sums[row], totals);
-                for (int column = 0; column < kColumns; column++)
-                    for (std::int64_t rest = at; rest < d; rest++)
-                        totals[column] += a[(i + row) * d + rest] * b[(j + column) * d + rest];
-            }
-        }
-    for (std::int64_t i = 0; i < n; i++)
-        for (std::int64_t j = i < n_whole ? n_others_whole : 0; j < n_others; j++)
-            products[i * n_others + j] = dot(d, a + i * d, b + j * d);
-}
-
-float square_distance(std::int64_t d, const float* a, const float* b) {
-    return sum_of(d, a, b, [](auto x, auto y) { return (x - y) * (x - y); });
-}
-
-// The bits of a float, so that the order of integers is that of floats; of such an integer, the float's.
-inline std::int32_t in_order(std::int32_t bits) {
-    return bits ^ (bits >> 31 & 0x7fffffff);
-}
-inline std::int32_t as_ordered(float value) {
-    std::int32_t bits;
-    __builtin_memcpy(&bits, &value, sizeof bits);
-    return in_order(bits);
-}
-inline float from_ordered(std::int32_t key) {
-    float value;
-    key = in_order(key);
-    __builtin_memcpy(&value, &key, sizeof value);
-    return value;
-}
-
-// By halving what it may be: ten times over all values, eight or sixteen at a time, take less time than sorting, in which half
-// of the comparisons turn out as the processor did not foresee.
-float kth(std::int64_t n, const float* values, std::int64_t k) {
-    float least = values[0], most = values[0];
-    for (std::int64_t i = 0; i < n; i++) {
-        least = values[i] < least ? values[i] : least;
-        most = values[i] > most ? values[i] : most;
-    }
-    // The k-th is above the one and not above the other.
-    std::int64_t below = std::int64_t{as_ordered(least)} - 1, above = as_ordered(most);
-    while (above - below > 1) {
-        const std::int64_t middle = below + (above - below) / 2;
-        const float bound = from_ordered(static_cast<std::int32_t>(middle));
-        std::int32_t count = 0;
-        for (std::int64_t i = 0; i < n; i++) count += values[i] <= bound;
-        if (count == k) return bound;
-        const bool is_enough = count > k;
-        above = is_enough ? middle : above;
-        below = is_enough ? below : middle;
-    }
-    return from_ordered(static_cast<std::int32_t>(above));
-}
 
 }  // namespace
 

@@ -9,6 +9,9 @@ namespace prh {
 constexpr int kBlock = 256;
 constexpr int kRoom = kBlock + 16;   // for what is written of them up to sixteen at a time
 
+// What a register holds of floats, at most.
+constexpr int kMostLanes = 16;
+
 // What codes are compared with. A code has n_bytes, and the next one begins `stride` bytes after it.
 struct CodeQuery {
     const std::uint8_t* code;
@@ -41,9 +44,9 @@ struct ScanKernel {
     float (*signed_sum)(const std::uint8_t* code, std::int64_t n_bytes, const float* r, float sum);
     // z − c (z if c is null) to r, and its signs to the code, whose last bits stay 0.
     Residual (*residual)(std::int64_t d, const float* z, const float* c, float* r, std::uint8_t* code);
-    // The products of n vectors of d values with each of n_others, row by row.
+    // The products of n vectors of d values with each of n_others, row by row; with room for kMostLanes · d values.
     void (*products)(std::int64_t d, std::int64_t n, const float* a, std::int64_t n_others, const float* b,
-                     float* products);
+                     float* products, float* scratch);
     float (*dot)(std::int64_t d, const float* a, const float* b);
     float (*square_distance)(std::int64_t d, const float* a, const float* b);
     // A value that k of n values are not above, and no more of them than necessary: if not k, the others are equal to it.
