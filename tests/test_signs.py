@@ -359,6 +359,18 @@ def test_a_shortlist_of_k_is_the_k_best_estimates(metric, k):
     np.testing.assert_array_equal(np.sort(found[is_sure]), np.sort(I[is_sure, :k]))
 
 
+@pytest.mark.parametrize("metric", [L2, IP])
+@pytest.mark.parametrize("k_factor", [1, 3, 30])
+def test_a_shortlist_of_equal_estimates(metric, k_factor, simd_level):
+    index = trained("PRH(3,2),IVF16,Signs,RFlat", metric)
+    index.add(np.repeat(XB[:8], 300, axis=0))
+    index.nprobe, index.k_factor = 16, k_factor
+    distances, I = index.search(XQ, 40)
+    assert (I >= 0).all()
+    assert all(len(set(row)) == 40 for row in I.tolist())
+    assert (np.diff(distances) * (1 if metric == L2 else -1) >= 0).all()
+
+
 def test_centred_transforms_of_inner_products():
     """The factory makes none: what they subtract must not count."""
     prh = PRHTransform(D, n_iso=3)

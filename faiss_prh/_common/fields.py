@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from ctypes import c_int64, c_uint8
+from ctypes import c_int32, c_int64, c_uint8, sizeof
 from typing import Any, Protocol
 
 import faiss
@@ -41,6 +41,7 @@ class _Slow:
 
 
 _READ: dict[str, Callable[[Any], int]] = {
+    "metric_type": lambda index: int(index.metric_type),
     "ntotal": lambda index: int(index.ntotal),
     "nprobe": lambda ivf: int(ivf.nprobe),
     "max_codes": lambda ivf: int(ivf.max_codes),
@@ -50,6 +51,10 @@ _READ: dict[str, Callable[[Any], int]] = {
     "xb": lambda flat: int(flat.xb.data() or 0),
     "codes": lambda store: int(store.codes.data() or 0),
 }
+
+
+_KINDS: dict[str, Any] = {"metric_type": c_int32}
+"""What a field is, if not a number of 64 bits or an address."""
 
 
 def field(owner: Any, name: str) -> Field:
@@ -68,8 +73,8 @@ def field(owner: Any, name: str) -> Field:
     >>> ntotal.value
     3
     """
-    place = _places.get(name)
-    return _Slow(_READ[name], owner) if place is None else c_int64.from_address(int(owner.this) + place)
+    place, kind = _places.get(name), _KINDS.get(name, c_int64)
+    return _Slow(_READ[name], owner) if place is None else kind.from_address(int(owner.this) + place)
 
 
 def memory_at(address: int | None, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Any:
@@ -94,10 +99,11 @@ def memory_at(address: int | None, shape: tuple[int, ...], dtype: npt.DTypeLike)
 
 def _place_of(name: str, *owners: Any) -> int | None:
     """Return how many bytes from their beginning on all owners have a field, each with a value of its own."""
-    found = set(range(0, 8 * _SEARCHED, 8))
+    kind = _KINDS.get(name, c_int64)
+    found = set(range(0, 8 * _SEARCHED, sizeof(kind)))
     for owner in owners:
         value = _READ[name](owner)
-        found = {place for place in found if c_int64.from_address(int(owner.this) + place).value == value}
+        found = {place for place in found if kind.from_address(int(owner.this) + place).value == value}
     return max(found, default=None)  # the last, if a vector has its address also in the part that owns the memory
 
 
@@ -112,9 +118,11 @@ def _places_of_fields() -> dict[str, int | None]:
     store = [faiss.IndexFlatL2(1), faiss.IndexScalarQuantizer(1, faiss.ScalarQuantizer.QT_fp16)]
     for index, vectors in zip(store, (1013, 2027), strict=True):
         index.add(np.zeros((vectors, 1), np.float32))
+    metrics = faiss.METRIC_L2, faiss.METRIC_Linf, faiss.METRIC_JensenShannon
+    measured = [faiss.IndexFlat(7, metric) for metric in metrics]
     places = {name: _place_of(name, *ivf) for name in ("nprobe", "max_codes", "invlists", "quantizer")}
     places |= {"index": _place_of("index", *id_map), "xb": _place_of("xb", *flat), "codes": _place_of("codes", *store)}
-    return {**places, "ntotal": _place_of("ntotal", *flat, *store)}
+    return {**places, "ntotal": _place_of("ntotal", *flat, *store), "metric_type": _place_of("metric_type", *measured)}
 
 
 _places = _places_of_fields()

@@ -87,7 +87,10 @@ def check_affine(chain: Sequence[Any]) -> None:
 
 def is_isometric(chain: Sequence[Any]) -> bool:
     """Whether the transforms leave distances as they are, or make them shorter by dropping dimensions."""
-    return all(isinstance(one, PRHTransform) or _is_orthonormal(faiss.downcast_VectorTransform(one)) for one in chain)
+    for one in chain:  # a single query would wait for a generator
+        if not isinstance(one, PRHTransform) and not _is_orthonormal(faiss.downcast_VectorTransform(one)):
+            return False
+    return True
 
 
 def _is_orthonormal(transform: Any) -> bool:

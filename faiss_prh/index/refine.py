@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from .. import _backend
 from .._common.arrays import as_float32, float32_blocks
+from .._common.fields import Field, field
 from .._common.types import Codes, Floats, Ids, Vectors
 from . import binary_ops
 from .reranking import K_FACTOR, ReRanked
@@ -19,6 +20,10 @@ from .training import WayBack, way_back
 class IndexBinaryRefine(ReRanked):
     """
     A binary index behind transforms that re-ranks its results by a store of the vectors, as ``faiss.IndexRefine`` does.
+
+    Of a long shortlist (more than 128 vectors and 8k) of long vectors (1024 bytes or more), native code computes the
+    distances of those only that may still be among the k nearest: the first distances show how well the signs of the
+    others predict theirs.
 
     `reconstruct` and its like return the stored vectors, and `reconstruct_code` and its like codes.
 
@@ -47,6 +52,7 @@ class IndexBinaryRefine(ReRanked):
     """
 
     _vectors_from_codes = False
+    _metric: tuple[Any, Field] | None = None
 
     def __init__(self, transforms: Any, index: Any, refine_index: Any, k_factor: float = K_FACTOR) -> None:
         super().__init__(transforms, index, refine_index, k_factor)
@@ -68,7 +74,9 @@ class IndexBinaryRefine(ReRanked):
     @property
     def metric_type(self) -> int:
         """What distances mean: the metric of the store."""
-        return int(self._beside.metric_type)
+        if self._metric is None or self._metric[0] is not self._beside:
+            self._metric = self._beside, field(self._beside, "metric_type")
+        return self._metric[1].value
 
     @property
     def is_trained(self) -> bool:

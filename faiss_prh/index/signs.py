@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import faiss
@@ -109,7 +109,11 @@ class IndexIVFSigns(IndexBinaryPreTransform):
     @property
     def metric_type(self) -> int:
         """What distances mean: METRIC_L2 or METRIC_INNER_PRODUCT."""
-        return int(self.quantizer.metric_type)
+        return self._metric_of_quantizer.value
+
+    @cached_property
+    def _metric_of_quantizer(self) -> Field:
+        return field(self._quantizer, "metric_type")
 
     @property
     def margin(self) -> float:
@@ -306,7 +310,7 @@ class IndexIVFSigns(IndexBinaryPreTransform):
         scan.low, scan.step, scan.reach = self._trained_scale()
         scan.margin = self._margin if margin is None else as_margin(margin)
         scan.centroids = self._centroids_at(scan)
-        if quantizer.metric_type == faiss.METRIC_INNER_PRODUCT:
+        if self._metric_of_quantizer.value == faiss.METRIC_INNER_PRODUCT:
             scan.is_product = True
             scan.set_offset(chain.offset(self.chain))
         if type(quantizer) in FLOATS and quantizer_params is None:  # as native code looks for lists

@@ -6,28 +6,37 @@
 #include <limits>
 #include <vector>
 
+#include "scan.hpp"
+
 namespace prh {
 
+struct Found {
+    float distance;
+    std::int64_t place;
+};
+
+// What is to be ranked again.
 struct Candidate {
-    float distance;   // or Hamming distance, or estimate
+    float distance;   // Hamming distance, or estimate
     float slack;      // how much better than its estimate it may be
     std::int64_t place;
-    const std::uint8_t* code;
+    const std::uint8_t* code;   // null: nobody asks for it
 
     float at_best() const { return distance - slack; }
 };
 
 // A type and not a function, so that sorting does not call it by its address.
 struct IsBetter {
-    bool operator()(const Candidate& a, const Candidate& b) const {
+    template <class T>
+    bool operator()(const T& a, const T& b) const {
         return a.distance < b.distance || (a.distance == b.distance && a.place < b.place);
     }
 };
 
-// Moves the last of some sorted things to its place among them.
+// Puts one more among some sorted things, at `last` at most, over what is there. It comes by value, in registers: read from
+// memory in another size than it was written, it would have to wait.
 template <class T, class Less>
-inline void move_to_its_place(T* begin, T* last, const Less& less) {
-    const T one = *last;
+inline void put_in_order(T* begin, T* last, T one, const Less& less) {
     for (; last > begin && less(one, last[-1]); last--) *last = last[-1];
     *last = one;
 }
@@ -38,24 +47,23 @@ class Best {
     void start(std::int64_t k) {
         k_ = static_cast<std::size_t>(k);
         found_.clear();
+        threshold_ = std::numeric_limits<float>::infinity();
     }
     // Only what is below can still get in.
-    float threshold() const {
-        return found_.size() < k_ ? std::numeric_limits<float>::infinity() : worst().distance;
-    }
-    void add(const Candidate& one) {
+    float threshold() const { return threshold_; }
+    void add(Found one) {
         const bool is_full = found_.size() == k_;
         if (is_full && !is_sorted()) std::pop_heap(found_.begin(), found_.end(), IsBetter{});
-        if (is_full)
+        if (!is_full) found_.emplace_back();
+        if (is_sorted()) {
+            put_in_order(found_.data(), &found_.back(), one, IsBetter{});
+        } else {
             found_.back() = one;
-        else
-            found_.push_back(one);
-        if (is_sorted())
-            move_to_its_place(found_.data(), &found_.back(), IsBetter{});
-        else
             std::push_heap(found_.begin(), found_.end(), IsBetter{});
+        }
+        if (found_.size() == k_) threshold_ = is_sorted() ? found_.back().distance : found_.front().distance;
     }
-    std::vector<Candidate>& sorted() {
+    std::vector<Found>& sorted() {
         if (!is_sorted()) std::sort_heap(found_.begin(), found_.end(), IsBetter{});
         return found_;
     }
@@ -64,78 +72,80 @@ class Best {
     static constexpr std::size_t kFew = 32;
 
     bool is_sorted() const { return k_ <= kFew; }
-    const Candidate& worst() const { return is_sorted() ? found_.back() : found_.front(); }
 
     std::size_t k_ = 0;
-    std::vector<Candidate> found_;
+    float threshold_ = 0;
+    std::vector<Found> found_;
 };
 
-// The same for a large k, in no order. Once there are 2k, the worse half is dropped; from then on, distances are counted
-// in buckets, which say without sorting what the k-th is at most. What it has beyond that is dropped now and then.
+// The same for a large k, in no order: what is beyond the k best is dropped now and then.
 class Shortlist {
   public:
+    explicit Shortlist(const ScanKernel& kernel) : kernel_(kernel) {}
+
     void start(std::int64_t k) {
-        k_ = static_cast<std::size_t>(k);
+        k_ = k;
+        n_ = 0;
         threshold_ = std::numeric_limits<float>::infinity();
-        has_buckets_ = false;
-        found_.clear();
     }
     float threshold() const { return threshold_; }
-    void add(const Candidate& one) {
-        found_.push_back(one);
-        if (has_buckets_) count(one.distance);
-        if (found_.size() < 2 * k_ + (has_buckets_ ? kMore : 0)) return;
-        drop();
-        make_buckets();
+
+    // There must be room for them: for kBlock after each call of tighten().
+    void add(float distance, float slack, std::int64_t place) {
+        distances_[n_] = distance;
+        slacks_[n_] = slack;
+        places_[n_] = place;
+        n_++;
     }
-    std::vector<Candidate>& all() {
-        if (found_.size() > k_) drop();
-        return found_;
+
+    // Lets the threshold fall. If it fell to the k-th at once, that would leave a little less to chance, and recall would fall
+    // by .001: hence some more than k.
+    void tighten() {
+        const std::int64_t wanted = k_ + k_ / 4;
+        if (n_ >= wanted + wanted / 2 + kFew) threshold_ = keep(wanted);
+        const auto needed = static_cast<std::size_t>(n_ + kBlock);
+        if (distances_.size() >= needed) return;
+        distances_.resize(2 * needed);
+        slacks_.resize(2 * needed);
+        places_.resize(2 * needed);
+    }
+
+    void write(std::vector<Candidate>& to) {
+        if (n_ > k_) keep(k_);
+        to.clear();
+        for (std::int64_t i = 0; i < n_; i++) to.push_back({distances_[i], slacks_[i], places_[i], nullptr});
     }
 
   private:
-    static constexpr std::size_t kMore = 512, kBuckets = 64;
+    static constexpr std::int64_t kFew = 8;
 
-    void drop() {
-        const auto last = found_.begin() + static_cast<std::ptrdiff_t>(k_) - 1;
-        std::nth_element(found_.begin(), last, found_.end(), IsBetter{});
-        threshold_ = last->distance;
-        found_.resize(k_);
+    // Drops all but the n best, and gives the worst of those that stay.
+    float keep(std::int64_t n) {
+        const float worst = kernel_.kth(n_, distances_.data(), n);
+        move_to_front([&](float distance) { return distance <= worst; });
+        std::int64_t n_excess = n_ - n;   // they are as good as the worst
+        if (n_excess > 0) move_to_front([&](float distance) { return distance < worst || n_excess-- <= 0; });
+        return worst;
     }
 
-    void make_buckets() {
-        low_ = threshold_;
-        for (const Candidate& one : found_) low_ = std::min(low_, one.distance);
-        scale_ = static_cast<float>(kBuckets - 1) / (threshold_ - low_);
-        has_buckets_ = scale_ < std::numeric_limits<float>::max();   // else all are equal, or one is no number
-        if (!has_buckets_) return;
-        std::fill(counts_, counts_ + kBuckets, 0);
-        std::fill(worst_, worst_ + kBuckets, low_);
-        last_ = kBuckets - 1;
-        n_ = 0;
-        for (const Candidate& one : found_) count(one.distance);
+    template <class IsKept>
+    void move_to_front(const IsKept& is_kept) {
+        std::int64_t kept = 0;
+        for (std::int64_t i = 0; i < n_; i++) {   // without a branch that nobody could foresee
+            const float distance = distances_[i];
+            distances_[kept] = distance;
+            slacks_[kept] = slacks_[i];
+            places_[kept] = places_[i];
+            kept += is_kept(distance);
+        }
+        n_ = kept;
     }
 
-    // A threshold that falls at once leaves a little less to chance, and recall would fall by .001: hence some more than k.
-    std::size_t wanted() const { return k_ + k_ / 4; }
-
-    // One more distance, below the threshold: that falls to the worst of the last bucket that is needed.
-    void count(float distance) {
-        const float place = (distance - low_) * scale_;
-        const std::size_t bucket = place > 0 ? std::min(static_cast<std::size_t>(place), last_) : 0;
-        counts_[bucket]++;
-        worst_[bucket] = std::max(worst_[bucket], distance);
-        n_++;
-        while (n_ - counts_[last_] >= wanted()) n_ -= counts_[last_--];
-        if (n_ >= wanted()) threshold_ = worst_[last_];
-    }
-
-    std::size_t k_ = 0, n_ = 0, last_ = 0;   // n_: distances in the buckets up to the last that is needed
-    float threshold_ = 0, low_ = 0, scale_ = 0;
-    bool has_buckets_ = false;
-    std::size_t counts_[kBuckets];
-    float worst_[kBuckets];
-    std::vector<Candidate> found_;
+    const ScanKernel& kernel_;
+    std::int64_t k_ = 0, n_ = 0;
+    float threshold_ = 0;
+    std::vector<float> distances_, slacks_;
+    std::vector<std::int64_t> places_;
 };
 
 // The k codes of least Hamming distance, of equal ones the first: by counting instead of a heap.
@@ -149,9 +159,8 @@ class Nearest {
         found_.clear();
     }
     std::int32_t threshold() const { return worst_; }
-    void add(std::int32_t distance, const Candidate& one) {
-        found_.push_back(one);
-        found_.back().distance = static_cast<float>(distance);
+    void add(std::int32_t distance, std::int64_t place, const std::uint8_t* code) {
+        found_.push_back({static_cast<float>(distance), 0, place, code});
         counts_[distance]++;
         if (++n_ > k_) {
             counts_[worst_]--;

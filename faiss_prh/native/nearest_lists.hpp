@@ -85,7 +85,7 @@ class NearestLists {
         entries_.resize(n_few_);
         for (std::int64_t i = 0; i < n_few_; i++) entries_[ends_[buckets_[i]]++] = {few_[i], lists_[i]};
         const auto is_less = [](const Entry& a, const Entry& b) { return a.key < b.key; };
-        for (std::int64_t i = 1; i < n_needed; i++) move_to_its_place(entries_.data(), entries_.data() + i, is_less);
+        for (std::int64_t i = 1; i < n_needed; i++) put_in_order(entries_.data(), entries_.data() + i, entries_[i], is_less);
         for (std::int64_t p = 0; p < n_probes_; p++) probes[p] = entries_[p].list;
     }
 
@@ -111,7 +111,8 @@ class NearestLists {
                     keys_[q * n_lists + list] = kernel.square_distance(d, z + q * d, scan_.centroids + list * d);
             return;
         }
-        kernel.products(d, n, z, n_lists, scan_.centroids, keys_.data());
+        scratch_.resize(kMostLanes * d);
+        kernel.products(d, n, z, n_lists, scan_.centroids, keys_.data(), scratch_.data());
         if (squares_.empty())
             for (std::int64_t list = 0; list < n_lists; list++) {
                 const float* const c = scan_.centroids + list * d;
@@ -131,7 +132,7 @@ class NearestLists {
     std::vector<float> few_;
     std::vector<std::int32_t> lists_, buckets_, ends_;
     std::vector<Entry> entries_;
-    std::vector<float> keys_, squares_, least_;
+    std::vector<float> keys_, squares_, least_, scratch_;
     std::vector<std::int64_t> probes_;
 };
 

@@ -1,15 +1,13 @@
 // Compiled once for each SIMD level with PRH_LEVEL (a namespace) and PRH_LANES set.
 #include "scan.hpp"
 
+#include "kth.hpp"
 #include "simd.hpp"
-#if PRH_LANES == 16
-#include "scan_avx512.hpp"
-#endif
+#include "sums.hpp"
 
 namespace prh {
 namespace {
 
-using Float = VectorTypes<PRH_LANES>::Float;
 using Word = VectorTypes<PRH_LANES>::Word;
 typedef std::int32_t Signed __attribute__((vector_size(sizeof(Word))));
 
@@ -177,17 +175,7 @@ int near(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t 
     return count;
 }
 
-#if PRH_LANES < 16
-inline float sum_of_lanes(VectorTypes<4>::Float v) {
-    return (v[0] + v[2]) + (v[1] + v[3]);
-}
-#endif
-
 #if PRH_LANES == 8
-inline float sum_of_lanes(VectorTypes<8>::Float v) {
-    return sum_of_lanes(VectorTypes<4>::Float(_mm256_castps256_ps128(v) + _mm256_extractf128_ps(v, 1)));
-}
-
 float signed_sum(const std::uint8_t* code, std::int64_t n_bytes, const float* r, float sum) {
     // A masked load looks at the highest bit of each lane: shifted so far, that is one of the code.
     const __m256i to_highest = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
@@ -271,6 +259,52 @@ inline Float as_floats(Word words) {
     return __builtin_convertvector(reinterpret_cast<Signed>(words), Float);
 }
 
+// The estimate by bits, with the margin; and the length that the byte for it means.
+inline Float at_least(const Estimate& e, Word bits, Word norms, Float& length) {
+    // cos x = sin(π/2 − x), to a ten-thousandth
+    const Float u = 1.57079633f - e.angle * as_floats(bits), u2 = u * u;
+    const Float cosine = u * (0.9999f + u2 * (-0.166627f + u2 * 0.0079826f));
+    length = e.low + e.step * as_floats(norms);
+    return e.base + length * (e.square * length - e.product * (cosine + e.margin));
+}
+
+#if PRH_LANES == 16
+int promising(const CodeQuery& query, const Estimate& estimate, const std::uint8_t* codes, int n, float threshold,
+              float* estimates, std::uint8_t* positions) {
+    std::int32_t distances[kBlock], near[kRoom], bits[kRoom], norms[kRoom], close[kRoom];
+    float lengths[kRoom], products[kRoom];
+    const Estimate e = estimate;   // in registers
+    const std::int32_t most = most_bits(e, threshold) + 1;   // now, so that nothing waits for it
+    all_distances(query, codes, n, distances);
+    const std::int64_t stride = query.stride;
+    const std::uint8_t* const behind = codes + query.n_bytes;
+    int n_near = 0, n_close = 0, n_found = 0;
+    for (int first = 0; first < n; first += 16) {
+        const Word own = load_words(distances + first);
+        const std::uint32_t mask = below(own, most) & first_lanes(n - first);
+        write_some(mask, reinterpret_cast<__m512i>(own), bits + n_near);
+        n_near += write_some(mask, numbers_from(first), near + n_near);
+    }
+    for (int p = 0; p < n_near; p++) norms[p] = behind[near[p] * stride];
+    for (int first = 0; first < n_near; first += 16) {
+        Float length;
+        const Float least = at_least(e, load_words(bits + first), load_words(norms + first), length);
+        const std::uint32_t mask = below(least, threshold) & first_lanes(n_near - first);
+        write_some(mask, reinterpret_cast<__m512i>(length), lengths + n_close);
+        n_close += write_some(mask, reinterpret_cast<__m512i>(load_words(near + first)), close + n_close);
+    }
+    for (int p = n_close; p % 4; p++) close[p] = 0;
+    for (int p = 0; p < n_close; p += 4) signed_sums(codes, stride, close + p, query.n_bytes, e.r, e.sum, products + p);
+    for (int first = 0; first < n_close; first += 16) {
+        const Float length = load<Float>(lengths + first);
+        const Float found = e.base + length * (e.square * length - e.reach * load<Float>(products + first));
+        const std::uint32_t mask = below(found, threshold) & first_lanes(n_close - first);
+        write_some(mask, reinterpret_cast<__m512i>(found), estimates + n_found);
+        n_found += write_some(mask, reinterpret_cast<__m512i>(load_words(close + first)), positions + n_found);
+    }
+    return n_found;
+}
+#else
 int promising(const CodeQuery& query, const Estimate& estimate, const std::uint8_t* codes, int n, float threshold,
               float* estimates, std::uint8_t* positions) {
     std::int32_t distances[kBlock];
@@ -289,11 +323,8 @@ int promising(const CodeQuery& query, const Estimate& estimate, const std::uint8
         norms[p] = behind[near[p] * stride];
     }
     for (int first = 0; first < n_near; first += PRH_LANES) {
-        // cos x = sin(π/2 − x), to a ten-thousandth
-        const Float u = 1.57079633f - e.angle * as_floats(load_words(bits + first)), u2 = u * u;
-        const Float cosine = u * (0.9999f + u2 * (-0.166627f + u2 * 0.0079826f));
-        const Float length = e.low + e.step * as_floats(load_words(norms + first));
-        const Float least = e.base + length * (e.square * length - e.product * (cosine + e.margin));
+        Float length;
+        const Float least = at_least(e, load_words(bits + first), load_words(norms + first), length);
         n_close += write_lanes(below(least, threshold), first, n_near - first, close + n_close);
     }
     for (int p = 0; p < n_close; p++) {
@@ -307,6 +338,7 @@ int promising(const CodeQuery& query, const Estimate& estimate, const std::uint8
     }
     return n_found;
 }
+#endif
 
 #if PRH_LANES < 16
 Residual residual(std::int64_t d, const float* z, const float* c, float* r, std::uint8_t* code) {
@@ -338,90 +370,10 @@ Residual residual(std::int64_t d, const float* z, const float* c, float* r, std:
 
 #endif
 
-// The sum of term(a, b) over all values.
-template <class Term>
-inline float sum_of(std::int64_t d, const float* a, const float* b, const Term& term) {
-    constexpr int kChains = 4;   // of additions, which would wait for each other
-    Float sums[kChains] = {};
-    std::int64_t i = 0;
-    for (; i + kChains * PRH_LANES <= d; i += kChains * PRH_LANES)
-        for (int chain = 0; chain < kChains; chain++)
-            sums[chain] += term(load<Float>(a + i + chain * PRH_LANES), load<Float>(b + i + chain * PRH_LANES));
-    float total = sum_of_lanes((sums[0] + sums[1]) + (sums[2] + sums[3]));
-    for (; i < d; i++) total += term(a[i], b[i]);
-    return total;
-}
-
-float dot(std::int64_t d, const float* a, const float* b) {
-    return sum_of(d, a, b, [](auto x, auto y) { return x * y; });
-}
-
-#if PRH_LANES == 16
-// The sums of the lanes of four vectors: step by step, halves of two of them are added in one instruction.
-inline void sums_of_four(const Float (&v)[4], float* sums) {
-    __m512 a[4];
-    __builtin_memcpy(a, v, sizeof a);
-    const __m512 low = _mm512_unpacklo_ps(a[0], a[1]) + _mm512_unpackhi_ps(a[0], a[1]);
-    const __m512 high = _mm512_unpacklo_ps(a[2], a[3]) + _mm512_unpackhi_ps(a[2], a[3]);
-    // In each quarter now the sums of two pairs of lanes: 0 1 0 1 and 2 3 2 3.
-    const __m512d first = _mm512_castps_pd(low), second = _mm512_castps_pd(high);
-    const __m512 quarters = _mm512_castpd_ps(_mm512_unpacklo_pd(first, second)) +
-                            _mm512_castpd_ps(_mm512_unpackhi_pd(first, second));
-    const __m256 halves = sum_of_halves(quarters);
-    _mm_storeu_ps(sums, _mm256_castps256_ps128(halves) + _mm256_extractf128_ps(halves, 1));
-}
-#elif PRH_LANES == 8
-inline void sums_of_four(const Float (&v)[4], float* sums) {
-    const __m256 quarters = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
-    _mm_storeu_ps(sums, _mm256_castps256_ps128(quarters) + _mm256_extractf128_ps(quarters, 1));
-}
-#else
-inline void sums_of_four(const Float (&v)[4], float* sums) {
-    for (int i = 0; i < 4; i++) sums[i] = sum_of_lanes(v[i]);
-}
-#endif
-
-// Some by four at a time, so that what is loaded is used more than once.
-void products(std::int64_t d, std::int64_t n, const float* a, std::int64_t n_others, const float* b, float* products) {
-    constexpr int kRows = PRH_LANES == 16 ? 4 : 2, kColumns = 4;   // as many as there are registers for
-    const std::int64_t n_whole = n / kRows * kRows, n_others_whole = n_others / kColumns * kColumns;
-    for (std::int64_t j = 0; j < n_others_whole; j += kColumns)
-        for (std::int64_t i = 0; i < n_whole; i += kRows) {
-            Float sums[kRows][kColumns];
-#pragma GCC unroll 4
-            for (int row = 0; row < kRows; row++)
-#pragma GCC unroll 4
-                for (int column = 0; column < kColumns; column++) sums[row][column] = Float{};   // no call of memset
-            std::int64_t at = 0;
-            for (; at + PRH_LANES <= d; at += PRH_LANES)
-#pragma GCC unroll 4
-                for (int row = 0; row < kRows; row++) {
-                    const Float own = load<Float>(a + (i + row) * d + at);
-#pragma GCC unroll 4
-                    for (int column = 0; column < kColumns; column++)
-                        sums[row][column] += own * load<Float>(b + (j + column) * d + at);
-                }
-            for (int row = 0; row < kRows; row++) {
-                float* const totals = products + (i + row) * n_others + j;
-                sums_of_four(sums[row], totals);
-                for (int column = 0; column < kColumns; column++)
-                    for (std::int64_t rest = at; rest < d; rest++)
-                        totals[column] += a[(i + row) * d + rest] * b[(j + column) * d + rest];
-            }
-        }
-    for (std::int64_t i = 0; i < n; i++)
-        for (std::int64_t j = i < n_whole ? n_others_whole : 0; j < n_others; j++)
-            products[i * n_others + j] = dot(d, a + i * d, b + j * d);
-}
-
-float square_distance(std::int64_t d, const float* a, const float* b) {
-    return sum_of(d, a, b, [](auto x, auto y) { return (x - y) * (x - y); });
-}
-
 }  // namespace
 
 namespace PRH_LEVEL {
-extern const ScanKernel scan_kernel = {near, promising, signed_sum, residual, products, dot, square_distance};
+extern const ScanKernel scan_kernel = {near, promising, signed_sum, residual, products, dot, square_distance, kth};
 }
 
 }  // namespace prh

@@ -7,7 +7,10 @@ namespace prh {
 
 // Codes are looked at in blocks of up to so many.
 constexpr int kBlock = 256;
-constexpr int kRoom = kBlock + 8;   // for their positions, which are written eight at a time
+constexpr int kRoom = kBlock + 16;   // for what is written of them up to sixteen at a time
+
+// What a register holds of floats, at most.
+constexpr int kMostLanes = 16;
 
 // What codes are compared with. A code has n_bytes, and the next one begins `stride` bytes after it.
 struct CodeQuery {
@@ -31,8 +34,8 @@ struct Residual {
 
 struct ScanKernel {
     // Both write the positions of the codes of a block that are below a threshold, and give how many there are. The first
-    // also writes the distances of all codes, and needs kRoom for positions. The second looks only at codes for which the
-    // estimate by bits is below the threshold, and writes their estimates by values if these are, too.
+    // also writes the distances of all codes. The second looks only at codes for which the estimate by bits is below the
+    // threshold, and writes their estimates by values if these are, too. Positions and estimates need kRoom.
     int (*near)(const CodeQuery& query, const std::uint8_t* codes, int n, std::int32_t threshold,
                 std::int32_t* distances, std::uint8_t* positions);
     int (*promising)(const CodeQuery& query, const Estimate& estimate, const std::uint8_t* codes, int n,
@@ -41,11 +44,13 @@ struct ScanKernel {
     float (*signed_sum)(const std::uint8_t* code, std::int64_t n_bytes, const float* r, float sum);
     // z − c (z if c is null) to r, and its signs to the code, whose last bits stay 0.
     Residual (*residual)(std::int64_t d, const float* z, const float* c, float* r, std::uint8_t* code);
-    // The products of n vectors of d values with each of n_others, row by row.
+    // The products of n vectors of d values with each of n_others, row by row; with room for kMostLanes · d values.
     void (*products)(std::int64_t d, std::int64_t n, const float* a, std::int64_t n_others, const float* b,
-                     float* products);
+                     float* products, float* scratch);
     float (*dot)(std::int64_t d, const float* a, const float* b);
     float (*square_distance)(std::int64_t d, const float* a, const float* b);
+    // A value that k of n values are not above, and no more of them than necessary: if not k, the others are equal to it.
+    float (*kth)(std::int64_t n, const float* values, std::int64_t k);
 };
 
 namespace baseline {

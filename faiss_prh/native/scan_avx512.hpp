@@ -23,6 +23,21 @@ inline void masked_store(float* to, __mmask16 mask, __m512 v) {
     for (int lane = 0; lane < 16; lane++)
         if (mask >> lane & 1) to[lane] = v[lane];
 }
+inline __m512i masked_first(__mmask16 mask, __m512i v) {
+    std::int32_t values[16], first[16] = {};
+    __builtin_memcpy(values, &v, sizeof v);
+    for (int lane = 0, n = 0; lane < 16; lane++)
+        if (mask >> lane & 1) first[n++] = values[lane];
+    __builtin_memcpy(&v, first, sizeof v);
+    return v;
+}
+inline __m128i as_bytes(__m512i v) {
+    std::int32_t values[16];
+    std::uint8_t bytes[16];
+    __builtin_memcpy(values, &v, sizeof v);
+    for (int lane = 0; lane < 16; lane++) bytes[lane] = static_cast<std::uint8_t>(values[lane]);
+    return masked_load<__m128i>(0xffff, bytes);
+}
 #else
 template <class V, class T>
 inline V masked_load(std::uint64_t mask, const T* from);
@@ -45,7 +60,32 @@ inline __m512 masked_load(std::uint64_t mask, const float* from) {
 inline void masked_store(float* to, __mmask16 mask, __m512 v) {
     _mm512_mask_storeu_ps(to, mask, v);
 }
+inline __m512i masked_first(__mmask16 mask, __m512i v) {
+    return _mm512_maskz_compress_epi32(mask, v);
+}
+inline __m128i as_bytes(__m512i v) {
+    return _mm512_cvtepi32_epi8(v);
+}
 #endif
+
+// Writes the lanes of a mask one after the other, and something behind them, sixteen in all; gives how many there are. A branch
+// for each would be one that a processor cannot foresee, and a wrong guess takes as long as counting the bits of ten codes.
+template <class T>
+inline int write_some(std::uint32_t mask, __m512i v, T* to) {
+    v = masked_first(static_cast<__mmask16>(mask), v);
+    if constexpr (sizeof(T) == 1) {
+        const __m128i bytes = as_bytes(v);
+        __builtin_memcpy(to, &bytes, sizeof bytes);
+    } else {
+        __builtin_memcpy(to, &v, sizeof v);
+    }
+    return __builtin_popcount(mask);
+}
+
+inline __m512i numbers_from(int first) {
+    return _mm512_add_epi32(_mm512_set1_epi32(first),
+                            _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+}
 
 inline std::uint64_t first_lanes(std::int64_t n) {
     return n < 64 ? (std::uint64_t{1} << n) - 1 : ~std::uint64_t{0};
@@ -62,6 +102,21 @@ inline float sum_of_lanes(__m512 v) {
     const __m256 half = sum_of_halves(v);
     const __m128 quarter = _mm256_castps256_ps128(half) + _mm256_extractf128_ps(half, 1);
     return (quarter[0] + quarter[2]) + (quarter[1] + quarter[3]);
+}
+
+// The sums of the lanes of four vectors: step by step, halves of two of them are added in one instruction.
+template <class V>
+inline void sums_of_four(const V (&v)[4], float* sums) {
+    __m512 a[4];
+    __builtin_memcpy(a, v, sizeof a);
+    const __m512 low = _mm512_unpacklo_ps(a[0], a[1]) + _mm512_unpackhi_ps(a[0], a[1]);
+    const __m512 high = _mm512_unpacklo_ps(a[2], a[3]) + _mm512_unpackhi_ps(a[2], a[3]);
+    // In each quarter now the sums of two pairs of lanes: 0 1 0 1 and 2 3 2 3.
+    const __m512d first = _mm512_castps_pd(low), second = _mm512_castps_pd(high);
+    const __m512 quarters = _mm512_castpd_ps(_mm512_unpacklo_pd(first, second)) +
+                            _mm512_castpd_ps(_mm512_unpackhi_pd(first, second));
+    const __m256 halves = sum_of_halves(quarters);
+    _mm_storeu_ps(sums, _mm256_castps256_ps128(halves) + _mm256_extractf128_ps(halves, 1));
 }
 
 // A code as W words in a register, zeros behind its end: W is 2, 4 or 8. A whole one fills them.
@@ -140,7 +195,12 @@ void hamming_by_eights(const CodeQuery& query, const std::uint8_t* codes, int n,
     for (int done = 0; done < n; done += 8) {
         const int c = done + 8 <= n ? done : n - 8;   // the last eight may have been counted in part
         const std::uint8_t* const eight = codes + c * stride;
-        for (std::int64_t at = 0; at < 8 * stride; at += 64) __builtin_prefetch(eight + ahead + at);
+        if (kLong) {
+            for (std::int64_t at = 0; at < 8 * stride; at += 64) __builtin_prefetch(eight + ahead + at);
+        } else {
+#pragma GCC unroll 9
+            for (int line = 0; line <= W; line++) __builtin_prefetch(eight + ahead + 64 * line);   // of codes and norms
+        }
         __m512i counts[W];
 #pragma GCC unroll 8
         for (int v = 0; v < W; v++)
@@ -204,6 +264,33 @@ inline float signed_sum(const std::uint8_t* code, std::int64_t n_bytes, const fl
     for (; byte + 2 <= n_bytes; byte += 2) add(byte, 0);
     if (byte < n_bytes) sums[1] = _mm512_add_ps(sums[1], masked_load<__m512>(code[byte], r + 8 * byte));
     return 2 * sum_of_lanes((sums[0] + sums[1]) + (sums[2] + sums[3])) - sum;
+}
+
+// signed_sum() of four codes at once.
+inline void signed_sums(const std::uint8_t* codes, std::int64_t stride, const std::int32_t* positions,
+                        std::int64_t n_bytes, const float* r, float sum, float* products) {
+    const std::uint8_t* four[4];
+    __m512 sums[4];
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        four[c] = codes + positions[c] * stride;
+        sums[c] = _mm512_setzero_ps();
+    }
+    std::int64_t byte = 0;
+    for (; byte + 2 <= n_bytes; byte += 2) {
+        const __m512 values = _mm512_loadu_ps(r + 8 * byte);
+#pragma GCC unroll 4
+        for (int c = 0; c < 4; c++) {
+            __mmask16 mask;
+            __builtin_memcpy(&mask, four[c] + byte, sizeof mask);
+            sums[c] = _mm512_mask_add_ps(sums[c], mask, sums[c], values);
+        }
+    }
+    if (byte < n_bytes)
+        for (int c = 0; c < 4; c++)
+            sums[c] = _mm512_add_ps(sums[c], masked_load<__m512>(four[c][byte], r + 8 * byte));
+    sums_of_four(sums, products);
+    for (int c = 0; c < 4; c++) products[c] = 2 * products[c] - sum;
 }
 
 inline Residual residual(std::int64_t d, const float* z, const float* c, float* r, std::uint8_t* code) {

@@ -86,7 +86,7 @@ void for_each_query(const PrhScan& scan, PrhQueries& queries, const Work& work) 
     }
 }
 
-std::int64_t label_of(const PrhScan& scan, const Candidate& one) {
+std::int64_t label_of(const PrhScan& scan, const Found& one) {
     return scan.wants_places ? one.place : row_of(scan, one.place);
 }
 
@@ -94,7 +94,7 @@ float shown(const PrhScan& scan, float distance) {
     return scan.is_product ? -distance : distance;
 }
 
-void write(const PrhScan& scan, const std::vector<Candidate>& found, std::int64_t k, float* D, std::int64_t* I) {
+void write(const PrhScan& scan, const std::vector<Found>& found, std::int64_t k, float* D, std::int64_t* I) {
     std::size_t at = 0;
     for (; at < found.size(); at++) {
         D[at] = shown(scan, found[at].distance);
@@ -133,7 +133,7 @@ const char* prh_rank(const PrhScan* scan, PrhQueries* queries, std::int64_t n_ro
 const char* prh_range_search(const PrhScan* scan, PrhQueries* queries, float radius, std::int64_t* limits,
                              float** D, std::int64_t** I) {
     return prh::caught([&] {
-        std::vector<std::vector<prh::Candidate>> found(queries->n);
+        std::vector<std::vector<prh::Found>> found(queries->n);
         prh::for_each_query(*scan, *queries, [&](prh::Searcher& searcher, const prh::Query& query, std::int64_t q) {
             found[q] = searcher.within(query, prh::shown(*scan, radius));
         });

@@ -10,6 +10,7 @@
 #include "best.hpp"
 #include "dispatch.hpp"
 #include "faiss_abi.hpp"
+#include "prediction.hpp"
 #include "prh.h"
 
 namespace prh {
@@ -19,6 +20,9 @@ constexpr std::size_t kAhead = 12;               // vectors that are fetched bef
 constexpr std::int64_t kPrefetchedBytes = 256;   // of each; the processor goes on by itself
 constexpr std::int64_t kPrefetchedList = 1024;   // bytes of the next list; a scan fetches the others
 constexpr std::int64_t kLine = 64;
+constexpr std::int64_t kLongVector = 1024;       // bytes: to read less takes no longer than to predict what is worth it
+constexpr std::int64_t kRankedFirst = 32;        // vectors, before it is predicted which others are worth it
+constexpr std::size_t kRankedAgain = 8;          // and before that is predicted anew
 
 // How many standard deviations of the estimate's error a vector may be better than its estimate.
 constexpr float kSure = 3;
@@ -59,42 +63,56 @@ class Searcher {
   public:
     Searcher(const PrhScan& scan, std::int64_t n_probes, faiss::DistanceComputer* computer)
         : scan_(scan), kernel_(scan_kernel()), n_probes_(n_probes), computer_(computer),
-          n_bytes_((scan.bits + 7) / 8), r_(8 * n_bytes_), code_(n_bytes_) {}
+          n_bytes_((scan.bits + 7) / 8), r_(8 * n_bytes_), code_(n_bytes_), promising_(kernel_) {}
 
-    std::vector<Candidate>& k_best(Query query, std::int64_t k) {
+    std::vector<Found>& k_best(Query query, std::int64_t k) {
         find_lists(query);
         if (scan_.centroids) {
             if (!scan_.vectors) {
                 best_.start(k);
-                estimate_all(query, [&] { return best_.threshold(); }, [&](const Candidate& one) { best_.add(one); });
+                estimate_all(query, InOrder{best_});
                 return best_.sorted();
             }
             promising_.start(std::max(k, scan_.shortlist));
-            estimate_all(query, [&] { return promising_.threshold(); },
-                         [&](const Candidate& one) { promising_.add(one); });
-            shortlist_.swap(promising_.all());
+            estimate_all(query, promising_);
+            promising_.write(shortlist_);
         } else {
             find_nearest(query, scan_.vectors || scan_.beside ? std::max(k, scan_.shortlist) : k);
         }
-        return ranked(query, k);
+        return ranked(query, k, true);
     }
 
     // The k best of some rows.
-    std::vector<Candidate>& k_best_of(const Query& query, std::int64_t n, const std::int64_t* rows, std::int64_t k) {
+    std::vector<Found>& k_best_of(const Query& query, std::int64_t n, const std::int64_t* rows, std::int64_t k) {
         shortlist_.clear();
         for (std::int64_t at = 0; at < n; at++)
             if (is_there(rows[at])) shortlist_.push_back({0, 0, rows[at], scan_.codes + rows[at] * scan_.code_size});
-        return ranked(query, k);
+        return ranked(query, k, false);
     }
 
-    std::vector<Candidate>& within(Query query, float radius) {
+    std::vector<Found>& within(Query query, float radius) {
         find_lists(query);
-        shortlist_.clear();
-        estimate_all(query, [&] { return radius; }, [&](const Candidate& one) { shortlist_.push_back(one); });
-        return shortlist_;
+        within_.clear();
+        estimate_all(query, Within{within_, radius});
+        return within_;
     }
 
   private:
+    // What estimate_all() fills, beside a Shortlist.
+    struct InOrder {
+        Best& best;
+        float threshold() const { return best.threshold(); }
+        void add(float distance, float, std::int64_t place) { best.add({distance, place}); }
+        void tighten() {}
+    };
+    struct Within {
+        std::vector<Found>& found;
+        float radius;
+        float threshold() const { return radius; }
+        void add(float distance, float, std::int64_t place) { found.push_back({distance, place}); }
+        void tighten() {}
+    };
+
     // The lists to search, if they are those of the nearest codes: of equally near ones the first.
     void find_lists(Query& query) {
         if (!scan_.centroids) set_code(query);
@@ -118,9 +136,9 @@ class Searcher {
         kernel_.residual(scan_.bits, z, nullptr, r_.data(), code_.data());
     }
 
-    // Calls found(candidate) for what has an estimate below the threshold in the lists of residuals.
-    template <class Threshold, class Found>
-    void estimate_all(const Query& query, const Threshold& threshold, const Found& found) {
+    // Adds what has an estimate below the threshold in the lists of residuals.
+    template <class Kept>
+    void estimate_all(const Query& query, Kept&& kept) {
         const bool is_product = scan_.is_product;
         Residual residual{};
         if (is_product) residual = kernel_.residual(scan_.bits, query.z, nullptr, r_.data(), code_.data());
@@ -154,13 +172,14 @@ class Searcher {
             for (std::int64_t first = 0; first < list.n;) {
                 const int n = static_cast<int>(std::min<std::int64_t>(block, list.n - first));
                 const std::uint8_t* const begin = list.codes + first * scan_.code_size;
-                const int count = kernel_.promising(codes, estimate, begin, n, threshold(), estimates_, positions_);
+                kept.tighten();
+                const int count = kernel_.promising(codes, estimate, begin, n, kept.threshold(), estimates_, positions_);
                 for (int p = 0; p < count; p++) {
                     const std::int64_t at = first + positions_[p];
-                    if (!(estimates_[p] < threshold()) || !is_allowed(list, at)) continue;   // it has become less
-                    const std::uint8_t* const code = list.codes + at * scan_.code_size;
-                    const float slack = scan_.vectors ? slack_of(estimate, sure, code[n_bytes_]) : 0;
-                    found({estimates_[p], slack, place_of(number, at), code});
+                    if (!(estimates_[p] < kept.threshold()) || !is_allowed(list, at)) continue;   // it has become less
+                    const float slack =
+                        scan_.vectors ? slack_of(estimate, sure, list.codes[at * scan_.code_size + n_bytes_]) : 0;
+                    kept.add(estimates_[p], slack, place_of(number, at));
                 }
                 first += n;
                 block = std::min(2 * block, kBlock);
@@ -193,7 +212,7 @@ class Searcher {
                 const int in_block = positions_[p];
                 const std::int64_t at = first + in_block;
                 if (distances[in_block] < nearest_.threshold() && (!is_filtered || is_allowed(list, at)))
-                    nearest_.add(distances[in_block], {0, 0, place_of(number, at), block + in_block * codes.stride});
+                    nearest_.add(distances[in_block], place_of(number, at), block + in_block * codes.stride);
             }
         }
     }
@@ -231,10 +250,10 @@ class Searcher {
         return static_cast<const faiss::IDSelector*>(scan_.selector)->is_member(scan_.ids ? scan_.ids[row] : row);
     }
 
-    std::vector<Candidate>& ranked(const Query& query, std::int64_t k) {
+    std::vector<Found>& ranked(const Query& query, std::int64_t k, bool has_scores) {
         best_.start(k);
         if (!scan_.vectors && !scan_.beside) {
-            for (const Candidate& one : shortlist_) best_.add(one);
+            for (const Candidate& one : shortlist_) best_.add({one.distance, one.place});
             return best_.sorted();
         }
         const bool may_skip = scan_.vectors && scan_.centroids && scan_.is_isometric;
@@ -242,7 +261,9 @@ class Searcher {
             std::nth_element(shortlist_.begin(), shortlist_.begin() + k, shortlist_.end(), IsBetter{});
         rows_.resize(shortlist_.size());
         for (std::size_t s = 0; s < rows_.size(); s++) rows_[s] = row_of(scan_, shortlist_[s].place);
-        if (scan_.vectors)
+        if (has_scores && may_predict() && shortlist_.size() > 4 * n_surely_ranked(k))
+            rank_the_likely(query, n_surely_ranked(k));
+        else if (scan_.vectors)
             rank_by_vectors(query, may_skip);
         else
             rank_by_bytes(query);
@@ -257,11 +278,40 @@ class Searcher {
         if (computer_) computer_->set_query(query.x);
         for (std::size_t s = 0; s < shortlist_.size(); s++) {
             if (s + kAhead < rows_.size()) prefetch(rows_[s + kAhead]);
-            Candidate& one = shortlist_[s];
+            const Candidate& one = shortlist_[s];
             if (may_skip && one.at_best() >= best_.threshold()) continue;
             if (!is_there(rows_[s])) continue;
-            one.distance = exact(query, rows_[s]);
-            if (one.distance < best_.threshold()) best_.add(one);
+            const float distance = exact(query, rows_[s]);
+            if (distance < best_.threshold()) best_.add({distance, one.place});
+        }
+    }
+
+    bool may_predict() const { return scan_.vectors && !scan_.centroids && scan_.vector_size >= kLongVector; }
+
+    // So many are ranked before others are left out.
+    static std::size_t n_surely_ranked(std::int64_t k) { return static_cast<std::size_t>(std::max(kRankedFirst, 2 * k)); }
+
+    // By vectors, but for those whose signs make it too unlikely that they are among the k best: the first ones show how
+    // likely that is. Reading vectors from memory is what takes the time.
+    void rank_the_likely(const Query& query, std::size_t n_first) {
+        if (computer_) computer_->set_query(query.x);
+        scores_.clear();
+        for (const Candidate& one : shortlist_)
+            scores_.push_back(kernel_.signed_sum(one.code, n_bytes_, r_.data(), 0));
+        const std::vector<std::int32_t>& order = rough_order_(scores_);
+        const auto is_unlikely = [&](std::int32_t one) {
+            return prediction_.is_unlikely(scores_[one], best_.threshold());
+        };
+        std::size_t n_ranked = 0;
+        prediction_.start();
+        for (std::size_t s = 0; s < order.size(); s++) {
+            if (s + kAhead < order.size() && !is_unlikely(order[s + kAhead])) prefetch(rows_[order[s + kAhead]]);
+            const std::int64_t row = rows_[order[s]];
+            if (is_unlikely(order[s]) || !is_there(row)) continue;
+            const float distance = exact(query, row);
+            if (distance < best_.threshold()) best_.add({distance, shortlist_[order[s]].place});
+            prediction_.add(scores_[order[s]], distance);
+            if (++n_ranked >= n_first && n_ranked % kRankedAgain == 0) prediction_.update();
         }
     }
 
@@ -289,14 +339,14 @@ class Searcher {
                                                     kernel_.dot(scan_.bits, query.z, scan_.offset)
                                               : 0;
         for (std::size_t s = 0; s < shortlist_.size(); s++) {
-            Candidate& one = shortlist_[s];
+            const Candidate& one = shortlist_[s];
             if (!is_there(rows_[s])) continue;
             const std::uint8_t* const bytes = scan_.beside + rows_[s] * scan_.beside_size;
             const float norm = scan_.norms[bytes[0]];
             const float product = scan_.reach * norm * kernel_.signed_sum(one.code, n_bytes_, r_.data(), sum);
-            one.distance = scan_.is_product ? scan_.products[bytes[1]] - product - offset
-                                            : squares + norm * norm - 2 * product;
-            if (one.distance < best_.threshold()) best_.add(one);
+            const float distance = scan_.is_product ? scan_.products[bytes[1]] - product - offset
+                                                    : squares + norm * norm - 2 * product;
+            if (distance < best_.threshold()) best_.add({distance, one.place});
         }
     }
 
@@ -308,12 +358,16 @@ class Searcher {
     std::vector<float> r_;   // the query, or its residual, with zeros for the last bits
     std::vector<std::uint8_t> code_;
     std::uint8_t positions_[kRoom];
-    float estimates_[kBlock];
+    float estimates_[kRoom];
     Best best_;
     Nearest nearest_;
     Shortlist promising_;
     std::vector<Candidate> shortlist_;
+    std::vector<Found> within_;
     std::vector<std::int64_t> rows_;   // of the shortlist
+    std::vector<float> scores_;        // of the shortlist
+    RoughOrder rough_order_;
+    Prediction prediction_;
     std::vector<std::int64_t> probes_;
 };
 
