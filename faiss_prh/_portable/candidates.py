@@ -132,12 +132,12 @@ class Searched:
             keys = -((z - self.offset()) @ centroids.T)
         else:
             keys = np.einsum("ld,ld->l", centroids, centroids) - 2 * (z @ centroids.T)
-        if n_probes < scan.n_lists:
-            near = np.sort(np.argpartition(keys, n_probes - 1, axis=1)[:, :n_probes], axis=1)
-        else:
-            near = np.tile(np.arange(scan.n_lists), (len(z), 1))
-        order = np.argsort(np.take_along_axis(keys, near, axis=1), axis=1, kind="stable")
-        return np.take_along_axis(near, order, axis=1)
+        bounds = np.partition(keys, n_probes - 1, axis=1)[:, n_probes - 1]
+        numbers = np.empty((len(z), n_probes), np.int64)
+        for own, row, bound in zip(numbers, keys, bounds, strict=True):
+            near = np.flatnonzero(~(row > bound))  # more than are needed if some are equal, or no numbers
+            own[:] = near[np.argsort(row[near], kind="stable")[:n_probes]]
+        return numbers
 
     def offset(self) -> Floats:
         """Return what the transforms make of zero."""
