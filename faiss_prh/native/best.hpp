@@ -171,11 +171,18 @@ class Nearest {
     }
     // In no order: what is added afterwards must come after start().
     std::vector<Candidate>& all() {
-        std::int64_t left = n_ < k_ ? 0 : counts_[worst_];
-        const auto is_dropped = [&](const Candidate& one) {
-            return one.distance > worst_ || (one.distance == worst_ && left-- <= 0);
-        };
-        if (n_ >= k_) found_.erase(std::remove_if(found_.begin(), found_.end(), is_dropped), found_.end());
+        if (n_ < k_) return found_;
+        const auto worst = static_cast<float>(worst_);
+        std::int64_t left = counts_[worst_];
+        std::size_t kept = 0;
+        for (const Candidate& one : found_) {   // without a branch that nobody could foresee
+            const bool is_worst = one.distance == worst;
+            const bool is_kept = (one.distance < worst) | (is_worst & (left > 0));
+            left -= is_worst;
+            found_[kept] = one;
+            kept += is_kept;
+        }
+        found_.resize(kept);
         return found_;
     }
 

@@ -102,34 +102,40 @@ inline void transpose(int rows, int columns, const float* from, std::int64_t str
         }
 }
 
-// Those of PRH_LANES vectors at a time, of which the same value of each stands side by side in `scratch`: then no lanes need
-// adding up.
+// The products of PRH_LANES vectors with N others, those of an other side by side; `turned` has the same value of each vector
+// side by side, so that no lanes need adding up.
+template <int N>
+inline void products_of_lanes(std::int64_t d, const float* turned, const float* others, float* products) {
+    Float sums[N];
+#pragma GCC unroll 8
+    for (int other = 0; other < N; other++) sums[other] = Float{};
+    for (std::int64_t at = 0; at < d; at++) {
+        const Float own = load<Float>(turned + at * PRH_LANES);
+#pragma GCC unroll 8
+        for (int other = 0; other < N; other++) sums[other] += own * others[other * d + at];
+    }
+    for (int other = 0; other < N; other++) store(products + other * PRH_LANES, sums[other]);
+}
+
+// Equal others get equal products: none of them is added up in another order.
 void products(std::int64_t d, std::int64_t n, const float* a, std::int64_t n_others, const float* b, float* products,
               float* scratch) {
     constexpr int kColumns = 8;   // sums in registers, enough that none waits for another
     const std::int64_t d_fours = d / 4 * 4, n_others_whole = n_others / kColumns * kColumns;
+    float totals[kColumns * PRH_LANES];
     std::int64_t i = 0;
     for (; i + PRH_LANES <= n; i += PRH_LANES, a += PRH_LANES * d, products += PRH_LANES * n_others) {
         transpose(PRH_LANES, static_cast<int>(d_fours), a, d, scratch, PRH_LANES);
         for (std::int64_t at = d_fours; at < d; at++)
             for (int row = 0; row < PRH_LANES; row++) scratch[at * PRH_LANES + row] = a[row * d + at];
         for (std::int64_t j = 0; j < n_others_whole; j += kColumns) {
-            const float* const others = b + j * d;
-            Float sums[kColumns];
-#pragma GCC unroll 8
-            for (int column = 0; column < kColumns; column++) sums[column] = Float{};
-            for (std::int64_t at = 0; at < d; at++) {
-                const Float own = load<Float>(scratch + at * PRH_LANES);
-#pragma GCC unroll 8
-                for (int column = 0; column < kColumns; column++) sums[column] += own * others[column * d + at];
-            }
-            float totals[kColumns * PRH_LANES];
-            for (int column = 0; column < kColumns; column++) store(totals + column * PRH_LANES, sums[column]);
+            products_of_lanes<kColumns>(d, scratch, b + j * d, totals);
             transpose(kColumns, PRH_LANES, totals, PRH_LANES, products + j, n_others);
         }
-        for (int row = 0; row < PRH_LANES; row++)
-            for (std::int64_t j = n_others_whole; j < n_others; j++)
-                products[row * n_others + j] = dot(d, a + row * d, b + j * d);
+        for (std::int64_t j = n_others_whole; j < n_others; j++) {
+            products_of_lanes<1>(d, scratch, b + j * d, totals);
+            for (int row = 0; row < PRH_LANES; row++) products[row * n_others + j] = totals[row];
+        }
     }
     products_of_few(d, n - i, a, n_others, b, products);
 }
