@@ -37,7 +37,7 @@ class Prediction {
     }
 
   private:
-    static constexpr double kSure = 4, kRounding = 1e-9;
+    static constexpr double kSure = 3.25, kRounding = 1e-9;
 
     double n_ = 0, score_ = 0, distance_ = 0;        // how many, and their means
     double scores_ = 0, distances_ = 0, both_ = 0;   // sums of squares, and of products, of what they are from the means
