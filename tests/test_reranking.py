@@ -78,33 +78,6 @@ def test_flat_store_ranks_by_exact_distances(kind):
     assert_found(index, index.search(XQ, K), ((XB[rows] - XQ[:, None]) ** 2).sum(axis=2), rows)
 
 
-@pytest.mark.parametrize("metric", [faiss.METRIC_L2, faiss.METRIC_INNER_PRODUCT])
-@pytest.mark.parametrize("are_related", [True, False])
-@pytest.mark.parametrize("kind", ["BFlat", "BIVF8"])
-def test_what_signs_make_unlikely_is_left_out(kind, are_related, metric, simd_level):
-    d, k = 300, 5
-    rng = np.random.default_rng(0)
-    centres = rng.normal(size=(10, d)) * np.linspace(2, 0.1, d)
-    x = (centres[rng.integers(10, size=2100)] + rng.normal(size=(2100, d))).astype(np.float32)
-    index = faiss_prh.index_factory(d, f"PRH(3,2),{kind},RFlat", metric)
-    index.train(x[:700])
-    index.add(x[700:])
-    store = x[700:]
-    if not are_related:  # signs say nothing of these
-        store = store[rng.permutation(len(store))]
-        index.refine_index.reset()
-        index.refine_index.add(store)
-    index.k_factor = len(store) / k
-    if kind != "BFlat":
-        index.index.nprobe = 8
-    xq = rng.normal(size=(50, d)).astype(np.float32)
-    distances, I = index.search(xq, k)
-    expected = faiss.knn(xq, store, k, metric)[1]
-    assert np.mean([len(set(a) & set(b)) / k for a, b in zip(I, expected, strict=True)]) > 0.99
-    exact = np.take_along_axis(faiss.pairwise_distances(xq, store, metric), I, 1)
-    np.testing.assert_allclose(distances, exact, rtol=1e-3, atol=1e-2)
-
-
 @pytest.mark.parametrize("store", ["RFlat", "Refine(SQ8)", "Refine(SQfp16)"])
 def test_stores_are_those_of_faiss(store):
     index = filled(f"PRH,BFlat,{store}")

@@ -21,10 +21,6 @@ class IndexBinaryRefine(ReRanked):
     """
     A binary index behind transforms that re-ranks its results by a store of the vectors, as ``faiss.IndexRefine`` does.
 
-    Of a long shortlist (more than 128 vectors and 8k) of long vectors (1024 bytes or more), native code computes the
-    distances of those only that may still be among the k nearest: the first distances show how well the signs of the
-    others predict theirs.
-
     `reconstruct` and its like return the stored vectors, and `reconstruct_code` and its like codes.
 
     Parameters

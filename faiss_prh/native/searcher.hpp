@@ -10,7 +10,6 @@
 #include "best.hpp"
 #include "dispatch.hpp"
 #include "faiss_abi.hpp"
-#include "prediction.hpp"
 #include "prh.h"
 
 namespace prh {
@@ -20,9 +19,6 @@ constexpr std::size_t kAhead = 12;               // vectors that are fetched bef
 constexpr std::int64_t kPrefetchedBytes = 256;   // of each; the processor goes on by itself
 constexpr std::int64_t kPrefetchedList = 1024;   // bytes of the next list; a scan fetches the others
 constexpr std::int64_t kLine = 64;
-constexpr std::int64_t kLongVector = 1024;       // bytes: to read less takes no longer than to predict what is worth it
-constexpr std::int64_t kRankedFirst = 32;        // vectors, before it is predicted which others are worth it
-constexpr std::size_t kRankedAgain = 8;          // and before that is predicted anew
 
 // How many standard deviations of the estimate's error a vector may be better than its estimate.
 constexpr float kSure = 3;
@@ -79,7 +75,7 @@ class Searcher {
         } else {
             find_nearest(query, scan_.vectors || scan_.beside ? std::max(k, scan_.shortlist) : k);
         }
-        return ranked(query, k, true);
+        return ranked(query, k);
     }
 
     // The k best of some rows.
@@ -87,7 +83,7 @@ class Searcher {
         shortlist_.clear();
         for (std::int64_t at = 0; at < n; at++)
             if (is_there(rows[at])) shortlist_.push_back({0, 0, rows[at], scan_.codes + rows[at] * scan_.code_size});
-        return ranked(query, k, false);
+        return ranked(query, k);
     }
 
     std::vector<Found>& within(Query query, float radius) {
@@ -250,7 +246,7 @@ class Searcher {
         return static_cast<const faiss::IDSelector*>(scan_.selector)->is_member(scan_.ids ? scan_.ids[row] : row);
     }
 
-    std::vector<Found>& ranked(const Query& query, std::int64_t k, bool has_scores) {
+    std::vector<Found>& ranked(const Query& query, std::int64_t k) {
         best_.start(k);
         if (!scan_.vectors && !scan_.beside) {
             for (const Candidate& one : shortlist_) best_.add({one.distance, one.place});
@@ -261,9 +257,7 @@ class Searcher {
             std::nth_element(shortlist_.begin(), shortlist_.begin() + k, shortlist_.end(), IsBetter{});
         rows_.resize(shortlist_.size());
         for (std::size_t s = 0; s < rows_.size(); s++) rows_[s] = row_of(scan_, shortlist_[s].place);
-        if (has_scores && may_predict() && shortlist_.size() > 4 * n_surely_ranked(k))
-            rank_the_likely(query, n_surely_ranked(k));
-        else if (scan_.vectors)
+        if (scan_.vectors)
             rank_by_vectors(query, may_skip);
         else
             rank_by_bytes(query);
@@ -283,35 +277,6 @@ class Searcher {
             if (!is_there(rows_[s])) continue;
             const float distance = exact(query, rows_[s]);
             if (distance < best_.threshold()) best_.add({distance, one.place});
-        }
-    }
-
-    bool may_predict() const { return scan_.vectors && !scan_.centroids && scan_.vector_size >= kLongVector; }
-
-    // So many are ranked before others are left out.
-    static std::size_t n_surely_ranked(std::int64_t k) { return static_cast<std::size_t>(std::max(kRankedFirst, 2 * k)); }
-
-    // By vectors, but for those whose signs make it too unlikely that they are among the k best: the first ones show how
-    // likely that is. Reading vectors from memory is what takes the time.
-    void rank_the_likely(const Query& query, std::size_t n_first) {
-        if (computer_) computer_->set_query(query.x);
-        scores_.clear();
-        for (const Candidate& one : shortlist_)
-            scores_.push_back(kernel_.signed_sum(one.code, n_bytes_, r_.data(), 0));
-        const std::vector<std::int32_t>& order = rough_order_(scores_);
-        const auto is_unlikely = [&](std::int32_t one) {
-            return prediction_.is_unlikely(scores_[one], best_.threshold());
-        };
-        std::size_t n_ranked = 0;
-        prediction_.start();
-        for (std::size_t s = 0; s < order.size(); s++) {
-            if (s + kAhead < order.size() && !is_unlikely(order[s + kAhead])) prefetch(rows_[order[s + kAhead]]);
-            const std::int64_t row = rows_[order[s]];
-            if (is_unlikely(order[s]) || !is_there(row)) continue;
-            const float distance = exact(query, row);
-            if (distance < best_.threshold()) best_.add({distance, shortlist_[order[s]].place});
-            prediction_.add(scores_[order[s]], distance);
-            if (++n_ranked >= n_first && n_ranked % kRankedAgain == 0) prediction_.update();
         }
     }
 
@@ -365,9 +330,6 @@ class Searcher {
     std::vector<Candidate> shortlist_;
     std::vector<Found> within_;
     std::vector<std::int64_t> rows_;   // of the shortlist
-    std::vector<float> scores_;        // of the shortlist
-    RoughOrder rough_order_;
-    Prediction prediction_;
     std::vector<std::int64_t> probes_;
 };
 
