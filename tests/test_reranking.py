@@ -25,6 +25,7 @@ def vectors(n, seed):
 
 
 XT, XB, XQ = vectors(600, 0), vectors(900, 1), vectors(11, 2)
+XQ_LONG = np.random.default_rng(3).normal(size=(20, 256)).astype(np.float32) / 5
 KINDS = ["BFlat", "BIVF8", "BHNSW16", "BHash8", "BHash3x8", "IDMap,BFlat", "IDMap2,BIVF8", "IDMap,BHNSW16"]
 
 
@@ -402,3 +403,33 @@ def test_a_bad_k_factor_is_refused(bad, error):
 def test_millions_of_empty_lists():
     """As a fuzzed string once asked for: looking at each of them took all memory."""
     assert faiss_prh.index_factory(8, "PRH,IVF8M,Signs,RFlat").nlist == 8 << 20
+
+
+@pytest.mark.parametrize("metric", [faiss.METRIC_L2, faiss.METRIC_INNER_PRODUCT])
+@pytest.mark.parametrize("core", ["BFlat", "BIVF4"])
+def test_all_of_a_long_shortlist_is_ranked(core, metric):
+    """Also where a few vectors are far shorter or longer than others, and signs say little about distances."""
+    rng = np.random.default_rng(0)
+    x = (
+        rng.normal(size=(4000, 256)) * np.where(rng.random((4000, 1)) < 0.01, 0.1, rng.lognormal(0, 0.5, (4000, 1)))
+    ).astype("f4")
+    index = faiss_prh.index_factory(256, f"PRH,{core},RFlat", metric)
+    index.train(x)
+    index.add(x)
+    for k, k_factor in ((1, 400), (10, 40)):
+        index.k_factor = k_factor
+        found = index.search(XQ_LONG, k)
+        index.k_factor = 1
+        everything = index.search(XQ_LONG, k * k_factor)
+        np.testing.assert_array_equal(found[0], everything[0][:, :k])
+        np.testing.assert_array_equal(found[1], everything[1][:, :k])
+
+
+def test_vectors_of_almost_no_length():
+    x = vectors(500, 0) * np.float32(1e-40)
+    index = faiss_prh.index_factory(D, "PRH,BFlat,RFlat")
+    index.train(x)
+    index.add(x)
+    index.k_factor = 30
+    _, I = index.search(x[:3], 10)
+    assert all(len(set(row)) == 10 and set(row) <= set(range(500)) for row in I.tolist())
