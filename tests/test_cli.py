@@ -585,6 +585,9 @@ def test_formats_that_are_not_checked(folder, capsys):
 FLAT = "--factory PRH,BFlat --train t.npy"
 
 
+NOT_FINITE = "nan.npy: vector 1234 has a non-finite value, or one too large for float32"
+
+
 @pytest.mark.parametrize(
     ("command", "says"),
     [
@@ -598,17 +601,17 @@ FLAT = "--factory PRH,BFlat --train t.npy"
         ("add m.prh b.npy", "m.prh: a transform, not an index"),
         ("add i.prh narrow.npy", "narrow.npy: expected 16 columns, not 12"),
         ("add i.prh q.npy none.npy", "none.npy: No such file or directory"),
-        ("add i.prh q.npy nan.npy", "nan.npy: vector 1234 has a non-finite value"),
+        ("add i.prh q.npy nan.npy", NOT_FINITE),
         ("add i.prh empty.npy", "empty.npy: damaged, or no .npy file of numbers"),
         ("add i.prh .", ".: expected a .npy, .npz, .fvecs, .bvecs or .hdf5 file"),
         ("add untrained.prh b.npy", "untrained.prh: an index that is not trained"),
         ("add codes.prh b.npy", "codes.prh: an index of codes, not of vectors"),
         ("search i.prh narrow.npy -o r.npz", "narrow.npy: expected 16 columns, not 12"),
-        ("search float.prh nan.npy -o r.npz --trusted", "nan.npy: vector 1234 has a non-finite value"),
+        ("search float.prh nan.npy -o r.npz --trusted", NOT_FINITE),
         ("encode i.prh b.npy -o codes.npy", "i.prh: not a transform written by `faiss-prh train`"),
         ("encode untrained_m.prh b.npy -o codes.npy", "untrained_m.prh: a transform that is not trained"),
         ("encode m.prh narrow.npy -o codes.npy", "narrow.npy: expected 16 columns, not 12"),
-        ("encode m.prh nan.npy -o codes.npy", "nan.npy: vector 1234 has a non-finite value"),
+        ("encode m.prh nan.npy -o codes.npy", NOT_FINITE),
         ("encode m.prh b.npy -o b.npy", "b.npy: the output would replace an input"),
         ("encode m.prh b.npy -o full.npy", "full.npy: No space left on device"),
         (f"build {FLAT} --add narrow.npy -o new.prh", "narrow.npy: expected 16 columns, not 12"),
@@ -638,7 +641,7 @@ FLAT = "--factory PRH,BFlat --train t.npy"
         (f"build {FLAT} -o t.npy", "t.npy: the output would replace an input"),
         (f"build {FLAT} -o {'x' * 300}", f"{'x' * 300}: File name too long"),
         (f"eval {FLAT} --base few.npy --query q.npy", "few.npy: expected at least 10 vectors, not 9"),
-        (f"eval {FLAT} --base b.npy --query nan.npy", "nan.npy: vector 1234 has a non-finite value"),
+        (f"eval {FLAT} --base b.npy --query nan.npy", NOT_FINITE),
     ],
 )  # fmt: skip
 def test_failures(command, says, folder, capsys, monkeypatch):
@@ -676,7 +679,7 @@ def digest(path):
 def test_training_on_nan(factory, folder, capsys):
     np.save("t.npy", np.where(np.arange(600)[:, None] == 77, np.inf, TRAIN))
     command = ["build", "--factory", factory, "--train", "t.npy", "-o", "new.prh"]
-    assert refuse(capsys, command, 1) == "t.npy: vector 77 has a non-finite value"
+    assert refuse(capsys, command, 1) == "t.npy: vector 77 has a non-finite value, or one too large for float32"
 
 
 def test_what_training_says_is_one_line_with_the_file(folder, capsys):

@@ -74,7 +74,7 @@ def unusable(row: Vectors, name: str) -> ValueError:
     """Return the error that says why a row cannot be used."""
     if np.isfinite(as_float32(row)).all():
         return ValueError(f"{name} is too large: its norm must be below {LARGEST_NORM:.1e}")
-    return ValueError(f"{name} has a non-finite value")
+    return ValueError(f"{name} has a non-finite value, or one too large for float32")
 
 
 def whole_numbers(x: Floats, over: int, deviation: float | None = None) -> Floats:

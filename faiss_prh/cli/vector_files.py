@@ -97,7 +97,7 @@ def check_usable(source: str, vectors: Array, first: int = 0) -> None:
     >>> import numpy as np
     >>> check_usable("x.npy", np.array([[0, 1], [np.nan, 2]]), first=7)
     Traceback (most recent call last):
-    faiss_prh.cli.vector_files.VectorFileError: x.npy: vector 8 has a non-finite value
+    faiss_prh.cli.vector_files.VectorFileError: x.npy: vector 8 has a non-finite value, or one too large for float32
     """
     bad = first_unusable_row(vectors)
     if bad is not None:
