@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from faiss_prh import PRHTransform, index_factory
-from faiss_prh.index.composites import put_together, taken_apart
+from faiss_prh.index.composites import put_together, refined, taken_apart, with_ids
 from faiss_prh.index.parts_of import nested, transforms_of
 
 X = np.random.default_rng(0).normal(size=(400, 16)).astype(np.float32)
@@ -71,3 +71,21 @@ def test_transforms_are_found_wherever_they_stand(description):
 def test_nested_indexes_are_downcast():
     kinds = [type(part).__name__ for part in nested(filled("IDMap2,PRH,IVF4,Flat,RFlat"))]
     assert kinds == ["IndexIDMap2", "IndexRefineFlat", "IndexPreTransform", "IndexIVFFlat"]
+
+
+@pytest.mark.parametrize("kind", ["IndexIDMap", "IndexIDMap2", "IndexBinaryIDMap", "IndexBinaryIDMap2"])
+def test_python_goes_on_owning_what_gets_ids(kind):
+    """SWIG takes from Python what is put into a field, and then nobody would delete it."""
+    inside = faiss.IndexBinaryFlat(16) if "Binary" in kind else faiss.IndexFlatL2(16)
+    index = with_ids(kind, inside, np.empty(0, np.int64))
+    assert inside.this.own()
+    assert not index.own_fields
+
+
+def test_python_goes_on_owning_what_is_refined():
+    base, store = faiss.IndexFlatL2(16), faiss.IndexFlatL2(16)
+    index = refined(base, store, k_factor=2)
+    assert base.this.own()
+    assert store.this.own()
+    assert not index.own_fields
+    assert not index.own_refine_index

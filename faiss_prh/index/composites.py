@@ -87,7 +87,8 @@ def with_ids(kind: str, inside: Any, ids: Ids) -> Any:
     is_binary = isinstance(inside, faiss.IndexBinary)
     empty = faiss.IndexBinaryFlat(inside.d) if is_binary else faiss.IndexFlat(inside.d, inside.metric_type)
     index = getattr(faiss, kind)(empty)  # Faiss makes one only around an empty one
-    index.index, index.ntotal, index.is_trained = inside, inside.ntotal, inside.is_trained
+    _set_part(index, "index", inside)
+    index.ntotal, index.is_trained = inside.ntotal, inside.is_trained
     index.referenced_objects = [inside]
     faiss.copy_array_to_vector(ids, index.id_map)
     if kind.endswith("2"):
@@ -100,10 +101,20 @@ def refined(base: Any, store: Any, k_factor: float) -> Any:
     if isinstance(store, faiss.IndexFlat):
         # Faiss makes one only with an empty store of its own.
         index = faiss.IndexRefineFlat(faiss.IndexFlat(base.d, base.metric_type))
-        index.base_index, index.refine_index, index.own_refine_index = base, store, False
+        unused, index.own_refine_index = index.refine_index, False
+        _set_part(index, "base_index", base)
+        _set_part(index, "refine_index", store)
+        faiss.Index.__swig_destroy__(unused)  # and not by owning it, which SWIG's count of its owners would not know
         index.ntotal, index.is_trained = base.ntotal, base.is_trained
         index.referenced_objects = [base, store]
     else:
         index = faiss.IndexRefine(base, store)
     index.k_factor = k_factor
     return index
+
+
+def _set_part(index: Any, name: str, part: Any) -> None:
+    """Let an index point to a part that Python goes on owning: SWIG would take it away, and no one would delete it."""
+    is_pythons = part.this.own()
+    setattr(index, name, part)
+    part.this.own(is_pythons)
