@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from strategies import seeds
 
 from faiss_prh import PRHTransform
+from faiss_prh._backend import kernels
 from faiss_prh._common.arrays import whole_numbers
 from faiss_prh.learning import neighbours as tuning
 from faiss_prh.learning.tiles import tiled
@@ -30,7 +31,7 @@ def few_clusters(m):
 
 
 def whole(x):
-    return whole_numbers(x - x.mean(axis=0), over=0)
+    return whole_numbers(np.ascontiguousarray(x - x.mean(axis=0)), over=0)
 
 
 @given(st.integers(200, 500), st.integers(1, 20), seeds)
@@ -82,7 +83,7 @@ def test_the_objective_is_what_it_says():
 def test_the_judge_counts_neighbours_of_vectors_kept_aside():
     x, n_learned = clustered(40, 1200), 1000
     layers = [tuple(layer) for layer in PairwiseRotation.random(40, 3, 0).layers]
-    neighbours = tuning.nearest(whole(x)[n_learned:], whole(x)[:n_learned], 10)
+    neighbours = kernels.nearest(whole(x)[n_learned:], whole(x)[:n_learned], 10)
     signs = x @ PairwiseRotation(40, layers).to_dense().T >= 0
     shares = []
     for query, true in zip(signs[n_learned:], neighbours, strict=True):
@@ -97,7 +98,7 @@ def test_tuning_finds_more_neighbours_of_other_vectors():
     x = clustered(64, 6000)
     plain, tuned = (PRHTransform(64, 24, seed=1, tune=tune) for tune in (False, True))
     shares = []
-    neighbours = tuning.nearest(whole(x)[5000:], whole(x)[3000:5000], 10)
+    neighbours = kernels.nearest(whole(x)[5000:], whole(x)[3000:5000], 10)
     for prh in (plain, tuned):
         prh.train(x[:3000])
         shares.append(tuning.Judge(prh.apply(x[3000:]).T.copy(), 2000, neighbours).found([]))

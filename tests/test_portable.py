@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from faiss_prh import PairwiseRotation
-from faiss_prh._common.arrays import no_keys
 from faiss_prh._native import kernels as native
 from faiss_prh._native import search as native_search
 from faiss_prh._native import transforms as native_transforms
@@ -104,18 +103,21 @@ def test_matching(seed, n_rows, n_columns, is_symmetric, n_rounds):
     assert_same_bits(lambda module, g: module.match(g, is_symmetric, n_rounds), gain)
 
 
-@given(SEEDS, st.integers(1, 40), st.integers(1, 60) | st.integers(300, 500), st.integers(1, 30), st.booleans())
-def test_nearest(seed, n, m, k, both_ways):
-    """Of rows and columns of products, in two parts."""
+@given(SEEDS, st.integers(1, 40), st.integers(1, 60) | st.integers(300, 500), st.integers(1, 30))
+def test_least_distances(seed, n, m, k):
     rng = np.random.default_rng(seed)
     own, norms = rng.integers(50, 60, n).astype(np.float32), rng.integers(50, 60, m).astype(np.float32)
-    products = rng.integers(-20, 40, (2, n, m)).astype(np.float32)
+    products = rng.integers(-20, 25, (n, m)).astype(np.float32)
+    assert_same_bits(lambda module: module.nearer(products, own, norms, min(k, m)))
 
-    def nearest(module, row_keys, column_keys):
-        for number, part in enumerate(products):
-            module.nearer(part, own, norms, n * number, m * number, row_keys, column_keys if both_ways else None)
 
-    assert_same_bits(nearest, no_keys(n, k), no_keys(m, k))
+@given(SEEDS, st.integers(1, 40), st.integers(1, 60) | st.integers(300, 500), st.integers(1, 20), st.integers(1, 30))
+def test_nearest(seed, n, m, d, k):
+    """Many are equally near."""
+    rng = np.random.default_rng(seed)
+    x, others = (rng.integers(-3, 4, (count, d)).astype(np.float32) for count in (n, m))
+    assert_same_bits(lambda module: module.nearest(x, others, min(k, m)))
+    assert_same_bits(lambda module: module.nearest(others, others, min(k, m)))
 
 
 @given(SEEDS, st.integers(1, 40))

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.ma as ma  # now: while one thread imports it, another could fork a child that waits for it forever
 import numpy.typing as npt
 
-from .types import Codes, Floats, Ids, Vectors
+from .types import Codes, Floats, Vectors
 
 BLOCK_VALUES = 1 << 24
 """Number of values handed to native code at a time. It bounds the memory of conversions and the wait for Ctrl-C."""
@@ -110,16 +110,6 @@ def whole_numbers(x: Floats, over: int, deviation: float | None = None) -> Float
 def largest_deviation(x: Floats, over: int) -> float:
     """Return the largest standard deviation of centred values."""
     return float(np.sqrt(np.max(np.mean(np.square(x, dtype=np.float64), axis=over), initial=0)))
-
-
-def no_keys(n: int, k: int) -> Ids:
-    """Return room for the keys of the k nearest of n vectors, of which none is known yet."""
-    return np.full((n, k), np.iinfo(np.int64).max)
-
-
-def numbers_of(keys: Ids) -> Ids:
-    """Return the numbers in keys, without the distances."""
-    return keys & 0xFFFFFFFF
 
 
 def packed_signs(y: Floats) -> Codes:

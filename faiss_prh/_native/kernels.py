@@ -123,18 +123,26 @@ def sign_slopes(
     )  # fmt: skip
 
 
-def nearer(
-    products: Floats, own: Floats, norms: Floats, first_row: int, first_column: int, row_keys: Ids,
-    column_keys: Ids | None = None,
-) -> None:  # fmt: skip
+def nearest(x: Floats, others: Floats, k: int) -> Ids:
     """
-    Add the distances own + norms - 2 products, whole numbers below 2^24, to the least so far of rows, and of columns.
+    Return the numbers of the k nearest others of each vector; of equally near ones, the first.
 
-    Ids are in ascending order: distance << 32 | number, where rows and columns are numbered from the first on.
+    Values must be whole numbers, as `whole_numbers` returns them. If both are the same array, it takes half the time.
     """
-    (n, m), k = products.shape, row_keys.shape[1]
-    columns = 0 if column_keys is None else at(column_keys)
-    check(library.prh_nearer(n, m, *map(at, (products, own, norms)), k, first_row, first_column, at(row_keys), columns))
+    keys = np.empty((len(x), k), dtype=np.int64)
+    check(library.prh_nearest(x.shape[1], len(x), at(x), len(others), at(others), k, at(keys)))
+    return keys & 0xFFFFFFFF
+
+
+def nearer(products: Floats, own: Floats, norms: Floats, k: int) -> Ids:
+    """
+    Return for each row of products the places of the k least of own + norms - 2 products; of equal ones, the first.
+
+    All must be whole numbers, from 0 to 2^24.
+    """
+    keys = np.empty((len(products), k), dtype=np.int64)
+    check(library.prh_nearer(*products.shape, *map(at, (products, own, norms)), k, at(keys)))
+    return keys & 0xFFFFFFFF
 
 
 def gather(addresses: Ids, size: int) -> Codes:

@@ -53,7 +53,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
             c_char_p,
             [c_int64, c_int64, pointer, c_int64, *[pointer] * 5, c_float, c_float, *[pointer] * 2],
         ),
-        ("nearer", c_char_p, [c_int64, c_int64, *[pointer] * 3, *[c_int64] * 3, pointer, pointer]),
+        ("nearest", c_char_p, [c_int64, c_int64, pointer, c_int64, pointer, c_int64, pointer]),
+        ("nearer", c_char_p, [c_int64, c_int64, *[pointer] * 3, c_int64, pointer]),
         ("gather", c_char_p, [c_int64, c_int64, pointer, pointer]),
     ]:
         function = getattr(library, f"prh_{name}")

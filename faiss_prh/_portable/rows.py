@@ -18,6 +18,7 @@ from .._common.types import AnyArray, Codes, Doubles, Floats, Ids, Indices
 _LANES = 16
 """Sums that native code adds up side by side."""
 _CACHED = 1 << 17
+_PRODUCTS = 1 << 22
 """Values that stay in a cache between one operation and the next."""
 
 
@@ -118,23 +119,31 @@ def match(gain: Doubles, is_symmetric: bool, n_rounds: int) -> tuple[Indices, In
     return np.concatenate(first), np.concatenate(second)
 
 
-def nearer(
-    products: Floats, own: Floats, norms: Floats, first_row: int, first_column: int, row_keys: Ids,
-    column_keys: Ids | None = None,
-) -> None:  # fmt: skip
+def nearest(x: Floats, others: Floats, k: int) -> Ids:
     """
-    Add the distances own + norms - 2 products, whole numbers below 2^24, to the least so far of rows, and of columns.
+    Return the numbers of the k nearest others of each vector; of equally near ones, the first.
 
-    Ids are in ascending order: distance << 32 | number, where rows and columns are numbered from the first on.
+    Values must be whole numbers, as `whole_numbers` returns them.
     """
-    distances = ((own[:, None] + norms) - 2 * products).astype(np.int64) << 32
-    for new, first, keys in ((distances, first_column, row_keys), (distances.T, first_row, column_keys)):
-        if keys is None:
-            continue
-        k, numbers = keys.shape[1], np.arange(first, first + new.shape[1])
-        for part in _parts(*new.shape):
-            both = np.concatenate([keys[part], new[part] | numbers], axis=1)
-            keys[part] = np.sort(np.partition(both, k - 1, axis=1)[:, :k], axis=1)
+    own, norms = (np.square(vectors).sum(axis=1) for vectors in (x, others))
+    step = max(1, _PRODUCTS // len(others))
+    parts = [slice(start, start + step) for start in range(0, len(x), step)]
+    return np.concatenate([nearer(x[part] @ others.T, own[part], norms, k) for part in parts])
+
+
+def nearer(products: Floats, own: Floats, norms: Floats, k: int) -> Ids:
+    """
+    Return for each row of products the places of the k least of own + norms - 2 products; of equal ones, the first.
+
+    All must be whole numbers, from 0 to 2^24.
+    """
+    places = np.empty((len(products), k), dtype=np.int64)
+    columns = np.arange(products.shape[1])
+    for part in _parts(*products.shape):
+        distances = (own[part, None] + norms) - 2 * products[part]
+        keys = distances.astype(np.int64) << 32 | columns
+        places[part] = np.sort(np.partition(keys, k - 1, axis=1)[:, :k], axis=1) & 0xFFFFFFFF
+    return places
 
 
 def gather(addresses: Ids, size: int) -> Codes:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import faiss
 import numpy as np
 
 from .._backend import kernels
-from .._common.arrays import no_keys, numbers_of, packed_signs, whole_numbers
+from .._common.arrays import packed_signs, whole_numbers
 from .._common.types import Doubles, Floats, Ids, Indices
 from ..rotation import PairwiseRotation
 from .joint_angles import Layers, Objective, ascend
@@ -125,7 +126,7 @@ def tuned(
         Steps for neighbours, after each of which it is judged whether they helped, and whether more may be worth it.
     """
     n_learned = len(whole) - min(_MOST_ASIDE, len(whole) // _ASIDE)
-    judge = Judge(rows, n_learned, nearest(whole[n_learned:], whole[:n_learned], _SEARCHED))
+    judge = Judge(rows, n_learned, kernels.nearest(whole[n_learned:], whole[:n_learned], _SEARCHED))
     weight = min(_MOST_WEIGHT, _WEIGHT * len(rows) ** 0.5)
     objective = neighbours_alike(len(rows), partners(whole[:n_learned], np.random.default_rng(seed)), weight)
     learned = tiled(rows[:, :n_learned])
@@ -175,37 +176,6 @@ class Judge(NamedTuple):
         return float(np.mean([is_found[:, :k].sum() for k in _FOUND]) / self.neighbours.size)
 
 
-def nearest(whole: Floats, among: Floats, k: int) -> Ids:
-    """Return the k nearest neighbours of vectors of whole numbers among others. Of equally near ones, the first."""
-    keys = no_keys(len(whole), k)
-    kernels.nearer(whole @ among.T, _squares(whole), _squares(among), 0, 0, keys)
-    return numbers_of(keys)
-
-
-def near_and_far(whole: Floats) -> tuple[Ids, Ids]:
-    """Return the nearest neighbours of vectors of whole numbers among them, and more of them among a part."""
-    m = len(whole)
-    near, far = no_keys(m, NEAR[1] + 1), no_keys(m, FAR[1] + 1)
-    squares = _squares(whole)
-    blocks = [slice(m * block // _BLOCKS, m * (block + 1) // _BLOCKS) for block in range(_BLOCKS)]
-
-    def add(keys: Ids, products: Floats, rows: slice, columns: slice) -> None:
-        others = keys[columns] if rows != columns else None
-        kernels.nearer(products, squares[rows], squares[columns], rows.start, columns.start, keys[rows], others)
-
-    for rows in blocks:
-        among, after = whole[rows] @ whole[rows].T, slice(rows.stop, m)
-        add(near, among, rows, rows)
-        add(far, among, rows, rows)
-        add(near, whole[rows] @ whole[after].T, rows, after)  # for the neighbours of both
-    return numbers_of(near), numbers_of(far)
-
-
-def _squares(whole: Floats) -> Floats:
-    squares: Floats = np.square(whole).sum(axis=1)
-    return squares
-
-
 def partners(whole: Floats, rng: np.random.Generator) -> Indices:
     """
     Return for each vector some near ones, some that are farther, and any, as columns.
@@ -225,7 +195,10 @@ def partners(whole: Floats, rng: np.random.Generator) -> Indices:
     (400, 8)
     """
     m = len(whole)
-    near, far = near_and_far(whole)
+    near = kernels.nearest(whole, whole, NEAR[1] + 1)
+    edges = [m * number // _BLOCKS for number in range(_BLOCKS + 1)]
+    blocks = [(start, whole[start:end]) for start, end in itertools.pairwise(edges)]
+    far = np.concatenate([start + kernels.nearest(block, block, FAR[1] + 1) for start, block in blocks])
     these = np.arange(m)[:, None]
     some = [
         neighbours[these, rng.integers(low, high + 1, (m, n))]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from .._backend import kernels
-from .._common.arrays import no_keys, numbers_of
 from .._common.types import Doubles, Floats, Indices
 
 _CANDIDATES = 16
@@ -70,17 +69,17 @@ def candidates(first: Floats, second: Floats, left_out: Indices | None = None) -
     >>> sorted({(0, 1), (1, 0)} - set(zip(i.tolist(), j.tolist())))
     []
     """
-    keys = no_keys(len(first), min(_CANDIDATES, len(second)))
+    k, block = min(_CANDIDATES, len(second)), max(16, _PRODUCTS // len(second))
     # The least distance is the largest product; these stay from 0 to 2^24, in whole numbers.
     beyond, farther = np.full(len(first), 2.0**23, np.float32), np.zeros(len(second), np.float32)
     if left_out is not None:
         farther[left_out] = 2.0**23
-    block = max(16, _PRODUCTS // len(second))
+    best = np.empty((len(first), k), dtype=np.int32)
     for start in range(0, len(first), block):
         part = slice(start, start + block)
         products = first[part] @ second.T
-        kernels.nearer(np.abs(products, out=products), beyond[part], farther, start, 0, keys[part])
-    i, j = np.repeat(np.arange(len(first), dtype=np.int32), keys.shape[1]), numbers_of(keys).ravel().astype(np.int32)
+        best[part] = kernels.nearer(np.abs(products, out=products), beyond[part], farther, k)
+    i, j = np.repeat(np.arange(len(first), dtype=np.int32), k), best.ravel()
     counts = farther[j] == 0
     return i[counts], j[counts]
 

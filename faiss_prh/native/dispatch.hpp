@@ -2,6 +2,7 @@
 
 #include "joint.hpp"
 #include "kernel.hpp"
+#include "near.hpp"
 #include "scan.hpp"
 
 namespace prh {
@@ -10,6 +11,7 @@ namespace prh {
 const Kernel& kernel();
 const TileKernel& tile_kernel();
 const JointKernel& joint_kernel();
+const NearKernel& near_kernel();
 const ScanKernel& scan_kernel();
 
 }  // namespace prh

@@ -54,24 +54,6 @@ std::vector<std::int64_t> slabs_of(std::int64_t n) {
     return slabs;
 }
 
-// Keys of the nearest, in ascending order: a distance, and a number in the lower 32 bits.
-class Nearest {
-  public:
-    Nearest(std::int64_t* keys, std::int64_t k) : keys_(keys), k_(k) {}
-    float most() const { return static_cast<float>(keys_[k_ - 1] >> 32); }
-    void add(float distance, std::int64_t number) {
-        const std::int64_t key = static_cast<std::int64_t>(distance) << 32 | number;
-        if (key >= keys_[k_ - 1]) return;
-        std::int64_t place = k_ - 1;
-        for (; place > 0 && key < keys_[place - 1]; place--) keys_[place] = keys_[place - 1];
-        keys_[place] = key;
-    }
-
-  private:
-    std::int64_t* keys_;
-    std::int64_t k_;
-};
-
 }  // namespace
 
 const char* prh_tiles_turn(std::int64_t n, std::int64_t n_tiles, std::int64_t n_rotations, const std::int32_t* i,
@@ -181,40 +163,6 @@ const char* prh_sign_slopes(std::int64_t n, std::int64_t m, const float* signs, 
             const std::int64_t at = (tile * n + first) * kTile;
             prh::joint_kernel().sign_slopes(n, first, signs, all, weights, 1 / softness, magnitude, tile * kTile, y + at,
                                             g + at);
-        });
-    });
-}
-
-const char* prh_nearer(std::int64_t n, std::int64_t m, const float* products, const float* own, const float* norms,
-                       std::int64_t k, std::int64_t first_row, std::int64_t first_column, std::int64_t* row_keys,
-                       std::int64_t* column_keys) {
-    return prh::caught([&] {
-        constexpr std::int64_t kColumns = 128;   // after which a row's own distance is looked at again
-        std::vector<float> most(m, -1);
-        if (column_keys)
-            for (std::int64_t c = 0; c < m; c++) most[c] = Nearest(column_keys + c * k, k).most();
-        prh::parallel_for(n, column_keys ? n : 16, [&] {
-            return [&](std::int64_t begin, std::int64_t end) {
-                std::int32_t places[kColumns];
-                for (std::int64_t row = begin; row < end; row++) {
-                    Nearest of_row(row_keys + row * k, k);
-                    for (std::int64_t first = 0; first < m; first += kColumns) {
-                        const float* const of_these = products + row * m + first;
-                        const std::int64_t found =
-                                prh::joint_kernel().within(of_these, norms + first, own[row], of_row.most(), &most[first],
-                                                           std::min(kColumns, m - first), places);
-                        for (std::int64_t at = 0; at < found; at++) {
-                            const std::int64_t c = first + places[at];
-                            const float distance = own[row] + norms[c] - 2.0f * products[row * m + c];
-                            of_row.add(distance, first_column + c);
-                            if (!column_keys) continue;
-                            Nearest of_column(column_keys + c * k, k);
-                            of_column.add(distance, first_row + row);
-                            most[c] = of_column.most();
-                        }
-                    }
-                }
-            };
         });
     });
 }

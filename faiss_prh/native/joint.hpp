@@ -64,10 +64,6 @@ struct JointKernel {
     void (*sign_slopes)(std::int64_t n, std::int64_t first, const float* signs, const Partners& partners,
                         const float* weights, float scale, float magnitude, std::int64_t begin, const float* y,
                         float* g);
-    // Writes the places of those of n distances, own + norms - 2 products, that are at most `most`, or at most what
-    // `each_most` has at their place. Gives how many.
-    std::int64_t (*within)(const float* products, const float* norms, float own, float most, const float* each_most,
-                           std::int64_t n, std::int32_t* places);
 };
 
 namespace baseline {

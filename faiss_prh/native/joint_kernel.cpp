@@ -181,25 +181,10 @@ void sign_slopes(std::int64_t n, std::int64_t first, const float* signs, const P
         n - first, signs + first * partners.m, partners, weights, scale, magnitude, begin, y, g);
 }
 
-std::int64_t within(const float* products, const float* norms, float own, float most, const float* each_most,
-                    std::int64_t n, std::int32_t* places) {
-    std::int64_t found = 0, at = 0;
-    for (; at + PRH_LANES <= n; at += PRH_LANES) {
-        const V distance = own + load<V>(norms + at) - 2.0f * load<V>(products + at);
-        std::uint32_t mask = lane_mask((Word)(distance <= most) | (Word)(distance <= load<V>(each_most + at)));
-        for (; mask; mask &= mask - 1) places[found++] = static_cast<std::int32_t>(at) + __builtin_ctz(mask);
-    }
-    for (; at < n; at++) {
-        const float distance = own + norms[at] - 2.0f * products[at];
-        if (distance <= most || distance <= each_most[at]) places[found++] = static_cast<std::int32_t>(at);
-    }
-    return found;
-}
-
 }  // namespace
 
 namespace PRH_LEVEL {
-extern const JointKernel joint_kernel = {rows_rotate, signs, soft_signs, products, sign_slopes, within};
+extern const JointKernel joint_kernel = {rows_rotate, signs, soft_signs, products, sign_slopes};
 }
 
 }  // namespace prh

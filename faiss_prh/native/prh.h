@@ -103,13 +103,14 @@ PRH_API const char* prh_sign_slopes(std::int64_t n, std::int64_t m, const float*
                                     const std::int32_t* incident, const std::int32_t* owners, const float* weights,
                                     float softness, float magnitude, const float* y, float* g);
 
-// For each of n rows of m inner products, adds the distances own[row] + norms[c] - 2 products[c] to its k least so far; and
-// the same for each column, unless `column_keys` is null. Keys are in ascending order: distance << 32 | number, where rows
-// are numbered from `first_row` on and columns from `first_column` on, and the largest number where there are fewer. Distances must be
-// whole numbers from 0 to 2^24.
+// The k <= m nearest of m others to each of n vectors of d values, as keys in ascending order: distance << 32 | number.
+// Values must be whole numbers; distances, and all that is added up on the way, must stay below 2^24. If both are the same
+// vectors, it takes half the time.
+PRH_API const char* prh_nearest(std::int64_t d, std::int64_t n, const float* x, std::int64_t m, const float* others,
+                                std::int64_t k, std::int64_t* keys);
+// The same for n rows of m inner products: of distances own[row] + norms[c] - 2 products[c].
 PRH_API const char* prh_nearer(std::int64_t n, std::int64_t m, const float* products, const float* own,
-                               const float* norms, std::int64_t k, std::int64_t first_row, std::int64_t first_column,
-                               std::int64_t* row_keys, std::int64_t* column_keys);
+                               const float* norms, std::int64_t k, std::int64_t* keys);
 
 // Copies `count` records of `size` bytes from the given addresses; zeros where an address is null.
 PRH_API const char* prh_gather(std::int64_t count, std::int64_t size, const std::uint8_t* const* addresses,

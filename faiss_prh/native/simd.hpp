@@ -73,6 +73,12 @@ inline std::uint32_t lane_mask(VectorTypes<8>::Word truth) {
 }
 #endif
 
+#if PRH_LANES == 16
+inline std::uint32_t lane_mask(VectorTypes<16>::Word truth) {
+    return _mm512_movepi32_mask(reinterpret_cast<__m512i>(truth));
+}
+#endif
+
 #if defined(__clang__) || __GNUC__ >= 12
 #define PRH_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else

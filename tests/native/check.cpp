@@ -1,6 +1,6 @@
 // The native library's C functions against plain loops in double precision, at every SIMD level this CPU has.
 // Every buffer is of the exact size, so that a sanitizer sees a step beyond it.
-// check_joint.cpp does the same for learning angles together, check_scan.cpp for searching.
+// check_joint.cpp does the same for learning angles together, check_neighbours.cpp for neighbours, check_scan.cpp for searching.
 #include "check.hpp"
 
 #include <algorithm>
@@ -440,6 +440,7 @@ void check_level() {
     check_gather(500, 16, 40);
     check_failures();
     check_joint();
+    check_neighbours();
     check_scanning();
 }
 

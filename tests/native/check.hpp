@@ -74,5 +74,7 @@ class Random {
 
 // Learning angles together: check_joint.cpp.
 void check_joint();
+// The nearest of vectors, and the least of distances: check_neighbours.cpp.
+void check_neighbours();
 // Searching, ranking and range searching: check_scan.cpp.
 void check_scanning();

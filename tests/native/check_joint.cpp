@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
 
 namespace {
 
@@ -140,42 +139,6 @@ void check_signs(int n, int m, int k) {
         for (int row = 0; row < n; row++) check(g[at(n, row, v)] == 0, "slopes of what fills the last tile");
 }
 
-// Keys of the k least of all distances of each row: of two matrices side by side.
-void check_nearest(int n, int m, int k) {
-    Random random(static_cast<unsigned>(n * 1000 + m * 10 + k));
-    Floats products(2 * n * m), own(n), norms(2 * m);
-    for (float& norm : own) norm = static_cast<float>(100 + random.below(30));
-    for (float& norm : norms) norm = static_cast<float>(100 + random.below(30));
-    for (float& product : products) product = static_cast<float>(random.below(100) - 60);
-    constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::max();
-    Numbers row_keys(n * k, kNone), column_keys(2 * m * k, kNone), alone(n * k, kNone);
-    for (int part = 0; part < 2; part++) {
-        const float *const these = products.data() + part * n * m, *const their_norms = norms.data() + part * m;
-        succeed(prh_nearer(n, m, these, own.data(), their_norms, k, 5, part * m, row_keys.data(),
-                           column_keys.data() + part * m * k));
-        succeed(prh_nearer(n, m, these, own.data(), their_norms, k, 5, part * m, alone.data(), nullptr));
-    }
-    const auto distance = [&](int row, int c) {
-        return static_cast<std::int64_t>(own[row] + norms[c] - 2 * products[(c / m * n + row) * m + c % m]);
-    };
-    const auto check_keys = [&](std::vector<std::int64_t> expected, const std::int64_t* keys) {
-        expected.resize(std::max<std::size_t>(expected.size(), k), kNone);
-        std::sort(expected.begin(), expected.end());
-        check(std::equal(keys, keys + k, expected.begin()), "nearer: %d of %d", k, m);
-    };
-    for (int row = 0; row < n; row++) {
-        std::vector<std::int64_t> expected;
-        for (int c = 0; c < 2 * m; c++) expected.push_back(distance(row, c) << 32 | c);
-        check_keys(expected, &row_keys[row * k]);
-        check_keys(expected, &alone[row * k]);
-    }
-    for (int c = 0; c < 2 * m; c++) {
-        std::vector<std::int64_t> expected;
-        for (int row = 0; row < n; row++) expected.push_back(distance(row, c) << 32 | (row + 5));
-        check_keys(expected, &column_keys[c * k]);
-    }
-}
-
 void check_hard_signs(int n, int m) {
     Random random(static_cast<unsigned>(n * 1000 + m));
     const Floats y = random_tiles(random, n, m);
@@ -197,6 +160,4 @@ void check_joint() {
     for (const int n : {1, 3, 15, 16, 17, 32, 40, 64, 100, 130})
         for (const int m : {1, 15, 16, 17, 300})
             for (const int k : {1, 4, 7}) check_signs(n, m, k);
-    for (const int m : {1, 7, 8, 9, 100, 1000})
-        for (const int k : {1, 6, 20}) check_nearest(20, m, k);
 }
