@@ -120,6 +120,29 @@ def test_nearest(seed, n, m, d, k):
     assert_same_bits(lambda module: module.nearest(others, others, min(k, m)))
 
 
+@given(SEEDS, st.integers(1, 40) | st.integers(250, 600), st.integers(1, 60), st.integers(1, 60))
+def test_products_of_columns(seed, m, n, k):
+    rng = np.random.default_rng(seed)
+    left, right = rng.normal(size=(m, n)), rng.normal(size=(m, k))
+    np.testing.assert_allclose(native.column_products(left, right), portable.column_products(left, right), atol=1e-11)
+    np.testing.assert_allclose(native.column_products(left, left), portable.column_products(left, left), atol=1e-11)
+    left, right = np.rint(1000 * left), np.rint(1000 * right)
+    assert_same_bits(lambda module: module.column_products(left, right))
+    assert_same_bits(lambda module: module.column_products(left, left))
+
+
+@given(SEEDS, st.integers(1, 40) | st.integers(250, 600), st.integers(1, 60), st.integers(0, 50))
+def test_moments(seed, m, n, count):
+    rng = np.random.default_rng(seed)
+    x, found = rng.normal(size=(m, n), loc=4).astype(np.float32), []
+    for module in native, portable:
+        mean, scatter = np.full(n, 3.0 if count else 0.0), np.eye(n) * count
+        module.moments_add(x, count, mean, scatter)
+        found.append((mean, scatter))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-9)
+
+
 @given(SEEDS, st.integers(1, 40))
 def test_inverse_factors(seed, n):
     columns = np.random.default_rng(seed).normal(size=(2 * n, n))

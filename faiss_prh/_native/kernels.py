@@ -145,6 +145,22 @@ def nearer(products: Floats, own: Floats, norms: Floats, k: int) -> Ids:
     return keys & 0xFFFFFFFF
 
 
+def column_products(left: Doubles, right: Doubles) -> Doubles:
+    """
+    Return the products of each column of a matrix and each of another: of the transpose of the one and the other.
+
+    How sums are rounded depends on the SIMD level. If both are the same array, it takes half the time.
+    """
+    products = np.empty((left.shape[1], right.shape[1]))
+    check(library.prh_column_products(*left.shape, at(left), right.shape[1], at(right), at(products)))
+    return products
+
+
+def moments_add(x: Floats, count: int, mean: Doubles, scatter: Doubles) -> None:
+    """Add vectors to the mean of `count` others, and to the products of what they are off it, summed over them."""
+    check(library.prh_moments_add(*x.shape, at(x), count, at(mean), at(scatter)))
+
+
 def gather(addresses: Ids, size: int) -> Codes:
     """Return the records of `size` bytes at the given addresses; zeros where an address is 0."""
     records = np.empty((*addresses.shape, size), dtype=np.uint8)

@@ -55,6 +55,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
         ),
         ("nearest", c_char_p, [c_int64, c_int64, pointer, c_int64, pointer, c_int64, pointer]),
         ("nearer", c_char_p, [c_int64, c_int64, *[pointer] * 3, c_int64, pointer]),
+        ("column_products", c_char_p, [c_int64, *[c_int64, pointer] * 2, pointer]),
+        ("moments_add", c_char_p, [c_int64, c_int64, pointer, c_int64, pointer, pointer]),
         ("gather", c_char_p, [c_int64, c_int64, pointer, pointer]),
     ]:
         function = getattr(library, f"prh_{name}")

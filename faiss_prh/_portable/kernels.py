@@ -1,10 +1,12 @@
 """The functions of `_native.kernels`, in NumPy."""
 
 from .rows import (
+    column_products,
     gather,
     inverse_factor,
     match,
     matrix_rotate,
+    moments_add,
     nearer,
     nearest,
     rows_centre,
@@ -24,10 +26,12 @@ from .tiles import (
 )
 
 __all__ = [
+    "column_products",
     "gather",
     "inverse_factor",
     "match",
     "matrix_rotate",
+    "moments_add",
     "nearer",
     "nearest",
     "rows_centre",

@@ -146,6 +146,23 @@ def nearer(products: Floats, own: Floats, norms: Floats, k: int) -> Ids:
     return places
 
 
+def column_products(left: Doubles, right: Doubles) -> Doubles:
+    """Return the products of each column of a matrix and each of another: of the transpose of the one and the other."""
+    products: Doubles = left.T @ right
+    return products
+
+
+def moments_add(x: Floats, count: int, mean: Doubles, scatter: Doubles) -> None:
+    """Add vectors to the mean of `count` others, and to the products of what they are off it, summed over them."""
+    total = count + len(x)
+    own = x.mean(axis=0, dtype=np.float64)
+    apart = own - mean
+    # As if there were one vector more, what the distance of the means adds (Chan et al., 1979).
+    centred = np.concatenate([x - own, [apart * np.sqrt(count * len(x) / total)]])
+    scatter += centred.T @ centred
+    mean += apart * (len(x) / total)
+
+
 def gather(addresses: Ids, size: int) -> Codes:
     """Return the records of `size` bytes at the given addresses; zeros where an address is 0."""
     records = np.zeros((*addresses.shape, size), dtype=np.uint8)

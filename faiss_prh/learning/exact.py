@@ -28,20 +28,20 @@ def exact_product(a: npt.NDArray[np.floating], b: npt.NDArray[np.floating]) -> D
     array([[11.]])
     """
     bits = _bits(a.shape[1])
-    right, right_unit = _whole(b, bits, axis=0)
+    right, right_unit = _whole(b, bits)
     product = np.empty((len(a), b.shape[1]))
     for first in range(0, len(a), _ROWS):
-        left, left_unit = _whole(a[first : first + _ROWS], bits, axis=1)
-        part = np.matmul(left, right, out=product[first : first + _ROWS])
-        part *= left_unit
-        part *= right_unit
+        left, left_unit = _whole(a[first : first + _ROWS].T, bits)
+        part = kernels.column_products(left, right)
+        part *= left_unit[:, None]
+        np.multiply(part, right_unit, out=product[first : first + _ROWS])
     return product
 
 
 def exact_gram(rows: npt.NDArray[np.floating]) -> Doubles:
     """Return the inner products of columns; `exact_product` of the transpose and the rows, but in half the time."""
-    whole, unit = _whole(rows, _bits(len(rows)), axis=0)
-    gram: Doubles = (whole.T @ whole) * unit.T * unit
+    whole, unit = _whole(rows, _bits(len(rows)))
+    gram: Doubles = kernels.column_products(whole, whole) * unit[:, None] * unit
     return gram
 
 
@@ -50,11 +50,11 @@ def _bits(terms: int) -> int:
     return (52 - (terms - 1).bit_length()) // 2
 
 
-def _whole(values: npt.NDArray[np.floating], bits: int, axis: int) -> tuple[Doubles, Doubles]:
-    """Return values as whole numbers of so many bits, and their units, which are powers of two."""
-    largest = np.max(np.abs(values), axis=axis, keepdims=True, initial=0).astype(np.float64)
+def _whole(columns: npt.NDArray[np.floating], bits: int) -> tuple[Doubles, Doubles]:
+    """Return columns as whole numbers of so many bits, and their units, which are powers of two."""
+    largest = np.max(np.abs(columns), axis=0, initial=0).astype(np.float64)
     unit = np.ldexp(1.0, np.frexp(largest)[1] - bits)
-    whole: Doubles = values * (1 / unit)  # no rounding: they are powers of two
+    whole: Doubles = np.multiply(columns, 1 / unit, order="C")  # no rounding: they are powers of two
     return np.rint(whole, out=whole), unit
 
 
@@ -79,7 +79,7 @@ def orthonormal(columns: Doubles, passes: int = 2) -> Doubles:
     noise = np.random.default_rng(0).standard_normal((m, n)) * (_NOISE / np.sqrt(m))
     basis: Doubles = columns / np.where(lengths > 0, lengths, 1) + noise
     for _ in range(passes):
-        whole, unit = _whole(basis, _bits(m), axis=0)
+        whole, unit = _whole(basis, _bits(m))
         basis = whole * unit  # its products are exact, and so what is corrected is what there is
         basis += exact_product(basis, _correction(exact_gram(basis)))
     return basis

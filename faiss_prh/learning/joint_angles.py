@@ -85,8 +85,8 @@ def keep_variance(layers: Layers, kept: Indices, covariance: Doubles) -> Layers:
 
     def variance(tiles: Floats) -> tuple[float, Floats]:
         columns = untiled(tiles, len(kept))
-        # In double precision, what a BLAS with other threads adds up otherwise is lost in the rounding.
-        products = (covariance_of_trace_1 @ columns.astype(np.float64)).astype(np.float32)
+        # In double precision, what other SIMD levels add up otherwise is lost in the rounding.
+        products = kernels.column_products(covariance_of_trace_1, columns.astype(np.float64)).astype(np.float32)
         return float(np.sum(columns * products, dtype=np.float64)), tiled(2 * products)
 
     units = np.zeros((len(covariance), len(kept)), dtype=np.float32)

@@ -21,6 +21,11 @@ MAX_COVARIANCE = 4096
 """Most dimensions for which a covariance matrix is worth its memory."""
 _KEPT_BITS = 20
 """Bits kept of a covariance, relative to the deviations: more than a sample tells, fewer than rounding disturbs."""
+_UP_FROM = (3 - 5**0.5) / 2
+"""
+Share of a unit from which on what is left of a covariance becomes a whole unit. Not a half, nor a fraction of small
+numbers: those are what whole numbers come to in exact arithmetic, and rounding would then decide.
+"""
 _SKETCH = 300
 """Number of training vectors that are enough to find dimensions which vary together."""
 _CACHED_VALUES = 1 << 21
@@ -200,20 +205,10 @@ class CovarianceMoments:
         """Add the vectors of an (m, n) array to the sample."""
         if len(x) == 0:
             return
-        room = np.empty((0, x.shape[1]))
-        # As many as the caches hold in double precision, but so many that the product takes most of the time.
+        # As many as the caches hold in double precision, but so many that the products take most of the time.
         for block in float32_blocks(x, block_values=max(1 << 19, 1024 * x.shape[1])):
-            count, total = len(block), self.count + len(block)
-            if len(room) <= count:
-                room = np.empty((count + 1, x.shape[1]))
-            centred = room[: count + 1]
-            centred[:-1] = block
-            mean = centred[:-1].mean(axis=0)
-            centred[:-1] -= mean
-            apart = mean - self.mean
-            centred[-1] = apart * np.sqrt(self.count * count / total)  # see _add
-            self._scatter += centred.T @ centred
-            self.mean, self.count = self.mean + apart * (count / total), total
+            kernels.moments_add(block, self.count, self.mean, self._scatter)
+            self.count += len(block)
 
     def merged(self, other: CovarianceMoments) -> CovarianceMoments:
         """Return the moments of this sample and another together."""
@@ -250,7 +245,8 @@ class CovarianceMoments:
         units = np.ldexp(1.0, np.frexp(np.sqrt(np.diagonal(self._scatter)))[1])
         scatter = rounded._scatter[:d, :d]
         np.divide(self._scatter, units[:, None] * units / 2**_KEPT_BITS, out=scatter)
-        np.rint(scatter, out=scatter)
+        scatter += 1 - _UP_FROM
+        np.floor(scatter, out=scatter)
         scatter *= units[:, None] * units / 2**_KEPT_BITS
         return rounded
 

@@ -18,6 +18,7 @@ struct Level {
     const TileKernel& tile_kernel;
     const JointKernel& joint_kernel;
     const NearKernel& near_kernel;
+    const ProductKernel& product_kernel;
     const ScanKernel& scan_kernel;
 };
 
@@ -36,15 +37,16 @@ bool has_avx512() {
 const std::vector<Level>& levels() {
     static const std::vector<Level> found = [] {
         std::vector<Level> all{{"baseline", baseline::kernel, baseline::tile_kernel, baseline::joint_kernel,
-                                baseline::near_kernel, baseline::scan_kernel}};
+                                baseline::near_kernel, baseline::product_kernel, baseline::scan_kernel}};
 #ifdef PRH_HAVE_AVX2
         if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("popcnt"))
-            all.push_back({"avx2", avx2::kernel, avx2::tile_kernel, avx2::joint_kernel, avx2::near_kernel, avx2::scan_kernel});
+            all.push_back({"avx2", avx2::kernel, avx2::tile_kernel, avx2::joint_kernel, avx2::near_kernel,
+                           avx2::product_kernel, avx2::scan_kernel});
 #endif
 #ifdef PRH_HAVE_AVX512   // transforms gain nothing from it
         if (all.size() > 1 && has_avx512())
             all.push_back({"avx512", avx2::kernel, avx512::tile_kernel, avx2::joint_kernel, avx512::near_kernel,
-                           avx512::scan_kernel});
+                           avx512::product_kernel, avx512::scan_kernel});
 #endif
         return all;
     }();
@@ -76,6 +78,10 @@ const JointKernel& joint_kernel() {
 
 const NearKernel& near_kernel() {
     return active().load(std::memory_order_relaxed)->near_kernel;
+}
+
+const ProductKernel& product_kernel() {
+    return active().load(std::memory_order_relaxed)->product_kernel;
 }
 
 const ScanKernel& scan_kernel() {

@@ -3,6 +3,7 @@
 #include "joint.hpp"
 #include "kernel.hpp"
 #include "near.hpp"
+#include "products.hpp"
 #include "scan.hpp"
 
 namespace prh {
@@ -12,6 +13,7 @@ const Kernel& kernel();
 const TileKernel& tile_kernel();
 const JointKernel& joint_kernel();
 const NearKernel& near_kernel();
+const ProductKernel& product_kernel();
 const ScanKernel& scan_kernel();
 
 }  // namespace prh

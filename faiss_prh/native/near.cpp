@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "aligned.hpp"
 #include "dispatch.hpp"
 #include "failure.hpp"
 #include "prh.h"
@@ -83,13 +84,14 @@ struct Panels {
         values.resize(n_panels * kPanel * d);
         prh::parallel_for(n_panels, 16, [&] {
             return [&](std::int64_t begin, std::int64_t end) {
-                for (std::int64_t v = begin * kPanel; v < std::min(m, end * kPanel); v++)
+                for (std::int64_t v = begin * kPanel; v < end * kPanel; v++)
                     for (std::int64_t k = 0; k < d; k++)
-                        values[(v / kPanel * d + k) * kPanel + v % kPanel] = x[v * d + k];
+                        values[(v / kPanel * d + k) * kPanel + v % kPanel] = v < m ? x[v * d + k] : 0;
             };
         });
     }
-    std::vector<float> squares, values;
+    std::vector<float> squares;
+    prh::AlignedVector<float> values;
 };
 
 // The first vectors of two blocks.

@@ -112,6 +112,14 @@ PRH_API const char* prh_nearest(std::int64_t d, std::int64_t n, const float* x, 
 PRH_API const char* prh_nearer(std::int64_t n, std::int64_t m, const float* products, const float* own,
                                const float* norms, std::int64_t k, std::int64_t* keys);
 
+// Writes to `c`, of n_left × n_right values, the products of each column of `left` and each of `right`, both of m rows. If
+// both are the same, it takes half the time. Sums do not depend on the number of threads, but on the SIMD level.
+PRH_API const char* prh_column_products(std::int64_t m, std::int64_t n_left, const double* left, std::int64_t n_right,
+                                        const double* right, double* c);
+// Adds m > 0 vectors of n values to the mean of `count` others, and to the sums of products of what they are off it.
+PRH_API const char* prh_moments_add(std::int64_t m, std::int64_t n, const float* x, std::int64_t count, double* mean,
+                                    double* scatter);
+
 // Copies `count` records of `size` bytes from the given addresses; zeros where an address is null.
 PRH_API const char* prh_gather(std::int64_t count, std::int64_t size, const std::uint8_t* const* addresses,
                                std::uint8_t* records);

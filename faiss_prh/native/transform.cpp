@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <memory>
-#include <new>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -16,6 +14,7 @@
 #include <sys/mman.h>
 #endif
 
+#include "aligned.hpp"
 #include "dispatch.hpp"
 #include "failure.hpp"
 #include "faiss_abi.hpp"
@@ -31,18 +30,6 @@ namespace {
 constexpr std::int64_t kChunkRotations = 1 << 20;
 
 constexpr char kNotTrained[] = "PRHTransform is not trained";
-
-// Windows has no std::aligned_alloc; C++17's operator new is everywhere.
-constexpr std::align_val_t kTileAlignment{64};
-
-struct Free {
-    void operator()(float* buffer) const { ::operator delete(buffer, kTileAlignment); }
-};
-
-std::unique_ptr<float, Free> new_tile(std::int64_t d) {
-    void* const buffer = ::operator new(tile_floats(d) * sizeof(float), kTileAlignment);
-    return std::unique_ptr<float, Free>(static_cast<float*>(buffer));
-}
 
 // Owns what a Matrix points to.
 class BuiltMatrix {
@@ -66,7 +53,7 @@ class BuiltMatrix {
 
 // What one thread works in.
 struct Buffers {
-    std::unique_ptr<float, Free> tile;
+    AlignedVector<float> tile;
     std::vector<float> kept, outputs;   // of vectors on their way to a tail, and from it
 };
 
@@ -108,8 +95,8 @@ struct Model {
     std::int64_t apply(std::int64_t n, const float* x, float* y) const {
         const Plan plan = forward.view();
         if (!tail)
-            return first_unusable(n, [&](std::int64_t begin, std::int64_t end, const Buffers& buffers) {
-                return kernel().apply(plan, end - begin, x + begin * plan.d_in, y + begin * plan.d_out, buffers.tile.get());
+            return first_unusable(n, [&](std::int64_t begin, std::int64_t end, Buffers& buffers) {
+                return kernel().apply(plan, end - begin, x + begin * plan.d_in, y + begin * plan.d_out, buffers.tile.data());
             });
         const Matrix matrix = tail->view();
         return first_unusable(n, [&](std::int64_t begin, std::int64_t end, Buffers& buffers) {
@@ -125,14 +112,14 @@ struct Model {
     std::int64_t reverse(const BuiltPlan& back, std::int64_t n, const float* y, float* x) const {
         const Plan plan = back.view();
         if (!tail)
-            return first_unusable(n, [&](std::int64_t begin, std::int64_t end, const Buffers& buffers) {
-                return kernel().apply(plan, end - begin, y + begin * plan.d_in, x + begin * plan.d_out, buffers.tile.get());
+            return first_unusable(n, [&](std::int64_t begin, std::int64_t end, Buffers& buffers) {
+                return kernel().apply(plan, end - begin, y + begin * plan.d_in, x + begin * plan.d_out, buffers.tile.data());
             });
         const Matrix matrix = tail_back->view();
         return first_unusable(n, [&](std::int64_t begin, std::int64_t end, Buffers& buffers) {
             buffers.kept.resize((end - begin) * plan.d_in);
             kernel().multiply(matrix, end - begin, y + begin * matrix.d_in, buffers.kept.data());
-            kernel().apply(plan, end - begin, buffers.kept.data(), x + begin * plan.d_out, buffers.tile.get());
+            kernel().apply(plan, end - begin, buffers.kept.data(), x + begin * plan.d_out, buffers.tile.data());
             return kernel().first_unusable_row(end - begin, matrix.d_in, y + begin * matrix.d_in);
         });
     }
@@ -141,12 +128,12 @@ struct Model {
         const Plan plan = forward.view();
         const std::int64_t code_size = ((tail ? tail->view().d_out : plan.d_out) + 7) / 8;
         const auto encode_some = [&](const Plan& last, std::int64_t begin, std::int64_t end, const float* from,
-                                     const Buffers& buffers) {
+                                     Buffers& buffers) {
             return kernel().encode(last, end - begin, from, codes + begin * code_size, norms ? norms + begin : nullptr,
-                                   buffers.tile.get());
+                                   buffers.tile.data());
         };
         if (!tail)
-            return first_unusable(n, [&](std::int64_t begin, std::int64_t end, const Buffers& buffers) {
+            return first_unusable(n, [&](std::int64_t begin, std::int64_t end, Buffers& buffers) {
                 return encode_some(plan, begin, end, x + begin * plan.d_in, buffers);
             });
         const Matrix matrix = tail->view();
@@ -164,7 +151,7 @@ struct Model {
   private:
     static std::int64_t to_kept(const Plan& plan, std::int64_t n, const float* x, Buffers& buffers) {
         buffers.kept.resize(n * plan.d_out);
-        return kernel().apply(plan, n, x, buffers.kept.data(), buffers.tile.get());
+        return kernel().apply(plan, n, x, buffers.kept.data(), buffers.tile.data());
     }
 
     // Calls work(begin, end, buffers) on parts of the vectors 0 .. n. Gives the first that one of the calls gives, or -1;
@@ -178,7 +165,8 @@ struct Model {
         std::atomic<std::int64_t> first{n};
         parallel_for(n, chunk, [&] {
             // Not a std::shared_ptr, for which GCC 11 and later need a variable of glibc 2.32.
-            return [&, buffers = Buffers{new_tile(this->n), {}, {}}](std::int64_t begin, std::int64_t end) mutable {
+            AlignedVector<float> tile(tile_floats(this->n));
+            return [&, buffers = Buffers{std::move(tile), {}, {}}](std::int64_t begin, std::int64_t end) mutable {
                 for (; begin < end; begin += part) {
                     const std::int64_t found = work(begin, std::min(end, begin + part), buffers);
                     if (found < 0) continue;

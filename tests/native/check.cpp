@@ -1,6 +1,7 @@
 // The native library's C functions against plain loops in double precision, at every SIMD level this CPU has.
 // Every buffer is of the exact size, so that a sanitizer sees a step beyond it.
-// check_joint.cpp does the same for learning angles together, check_neighbours.cpp for neighbours, check_scan.cpp for searching.
+// check_joint.cpp does the same for learning angles together, check_neighbours.cpp for neighbours,
+// check_products.cpp for products of matrices, check_scan.cpp for searching.
 #include "check.hpp"
 
 #include <algorithm>
@@ -441,6 +442,7 @@ void check_level() {
     check_failures();
     check_joint();
     check_neighbours();
+    check_matrices();
     check_scanning();
 }
 

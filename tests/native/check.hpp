@@ -76,5 +76,7 @@ class Random {
 void check_joint();
 // The nearest of vectors, and the least of distances: check_neighbours.cpp.
 void check_neighbours();
+// Products of matrices, and moments: check_products.cpp.
+void check_matrices();
 // Searching, ranking and range searching: check_scan.cpp.
 void check_scanning();
