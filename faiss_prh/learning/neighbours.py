@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
+import faiss
 import numpy as np
 
 from .._backend import kernels
-from .._common.arrays import whole_numbers
+from .._common.arrays import packed_signs, whole_numbers
 from .._common.types import Doubles, Floats, Ids, Indices
 from ..rotation import PairwiseRotation
 from .joint_angles import Layers, Objective, ascend
@@ -166,8 +167,11 @@ class Judge(NamedTuple):
         rows = self.rows.copy()
         for layer in layers:
             kernels.rows_rotate(rows, *layer)
-        signs = np.copysign(np.float32(1), rows.T, order="C")  # distances of these are four times those of codes
-        ids = kernels.nearest(signs[self.n_learned :], signs[: self.n_learned], min(_FOUND[-1], self.n_learned))
+        codes = packed_signs(np.ascontiguousarray(rows.T))
+        index = faiss.IndexBinaryFlat(8 * codes.shape[1])
+        index.use_heap = False  # counting is faster for so many results
+        index.add(codes[: self.n_learned])
+        _, ids = index.search(codes[self.n_learned :], min(_FOUND[-1], self.n_learned))
         is_found = (ids[:, :, None] == self.neighbours[:, None, :]).any(axis=2)
         return float(np.mean([is_found[:, :k].sum() for k in _FOUND]) / self.neighbours.size)
 
