@@ -334,10 +334,13 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
 
     def finish_training(self) -> None:
         """Learn the rotation from what `partial_train` and `merge` have gathered, and forget that."""
-        if self._gathered is None:
+        gathered = self._gathered
+        if gathered is None:
             raise RuntimeError("there is nothing to learn from: call partial_train(x) first")
-        self._set(self._gathered.learn())
-        self._gathered = None
+        self._set(gathered.learn())
+        with _publishing:
+            if self._gathered is gathered:  # or what another thread has added meanwhile would be lost
+                self._gathered = None
 
     def _gather(self, more: Gathered) -> None:
         if more.purpose != (self.d_in, self.d_out, self.parameters):

@@ -424,7 +424,8 @@ def test_lists_of_signs_that_cannot_be_read_are_not_written():
     index._scale = ResidualScale(2.0**63, 0.0, 0.5)
     refused(index, r"ResidualScale\(.*\), which stands for norms that cannot be")
     index = filled("PRH,IVF4,Signs")
-    index.index.add_core(1, faiss.swig_ptr(np.zeros(3, np.uint8)), *map(faiss.swig_ptr, np.array([[-5], [0]])))
+    code, its_id, its_list = np.zeros(3, np.uint8), np.array([-5]), np.array([0])  # which must outlive their pointers
+    index.index.add_core(1, *map(faiss.swig_ptr, (code, its_id, its_list)))
     refused(index, "the id -5, which is negative")
     index = filled("PRH,IVF4,Signs")
     centroids_of(index.quantizer)[2, 3] = np.nan

@@ -15,7 +15,7 @@ from strategies import learned
 from faiss_prh import PRHTransform
 from faiss_prh.learning.moments import CovarianceMoments
 from faiss_prh.learning.sampling import DistinctSample, Sample
-from faiss_prh.learning.train import sample_of
+from faiss_prh.learning.train import Gathered, sample_of
 
 
 def vectors(m, d, seed=0):
@@ -114,6 +114,26 @@ def test_several_threads_gather_all_vectors():
         list(pool.map(together.partial_train, np.array_split(x, 64)))
     together.finish_training()
     assert learned(together) == learned(at_once)
+
+
+def test_what_another_thread_gathers_while_training_finishes_is_not_lost(monkeypatch):
+    x = vectors(2000, 16)
+    prh, all_of_it = PRHTransform(16), PRHTransform(16)
+    learn = Gathered.learn
+
+    def learn_meanwhile(gathered):
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(prh.partial_train, x[1000:]).result()
+        return learn(gathered)
+
+    prh.partial_train(x[:1000])
+    with monkeypatch.context() as patched:
+        patched.setattr(Gathered, "learn", learn_meanwhile)
+        prh.finish_training()
+    prh.finish_training()  # once more, from all that there is
+    all_of_it.partial_train(x)
+    all_of_it.finish_training()
+    assert prh.rotation == all_of_it.rotation
 
 
 def test_bad_batches_are_not_gathered():
