@@ -11,7 +11,7 @@ import faiss
 import numpy as np
 import numpy.typing as npt
 
-from ._backend import transforms
+from ._backend import kernels, transforms
 from ._common.arrays import as_vectors, first_unusable_row, float32_blocks, unusable
 from ._common.locks import ForkSafeLock
 from ._common.numbers import as_int, bytes_of
@@ -261,7 +261,9 @@ class PRHTransform(faiss.VectorTransform):  # type: ignore[misc]
         """
         learned = self._trained()
         dense: Doubles = learned.rotation.to_dense()[learned.kept, : self.d_in]
-        return dense if learned.tail is None else learned.tail.astype(np.float64) @ dense
+        if learned.tail is None:
+            return dense
+        return kernels.column_products(learned.tail.T.astype(np.float64, order="C"), dense)
 
     def train(self, x: npt.ArrayLike | Iterable[npt.ArrayLike], *, max_train_bytes: int = 1 << 30) -> None:
         """

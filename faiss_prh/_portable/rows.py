@@ -18,8 +18,9 @@ from .._common.types import AnyArray, Codes, Doubles, Floats, Ids, Indices
 _LANES = 16
 """Sums that native code adds up side by side."""
 _CACHED = 1 << 17
-_PRODUCTS = 1 << 22
 """Values that stay in a cache between one operation and the next."""
+_PRODUCTS = 1 << 22
+"""Inner products that are held in memory at a time."""
 
 
 def cosines(theta: Floats) -> tuple[Doubles, Doubles]:

@@ -1,4 +1,4 @@
-"""Products and orthonormal bases that do not depend on threads, nor on the order in which BLAS adds up."""
+"""Products and orthonormal bases that do not depend on threads, nor on the order in which sums are added up."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def orthonormal(columns: Doubles, passes: int = 2) -> Doubles:
 
 def _correction(gram: Doubles) -> Doubles:
     """Return C so that columns with these inner products, multiplied by 1 + C (upper triangular), are orthonormal."""
-    return kernels.inverse_factor(gram).T - np.eye(len(gram))  # BLAS would round otherwise with other threads
+    return kernels.inverse_factor(gram).T - np.eye(len(gram))  # LAPACK would round otherwise with other threads
 
 
 def principal(matrix: Doubles, count: int) -> Doubles:
