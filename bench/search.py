@@ -1,5 +1,6 @@
 """Searching and adding beside raw binary indexes; recall against speed beside RaBitQ, PQ, SQ and HNSW."""
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -161,7 +162,11 @@ def settings(index: Any, quick: bool) -> dict[str, Callable[[np.ndarray], Any]]:
 
 
 def plot(results: dict[str, list[dict[str, Any]]]) -> Figure:
-    """Draw speed against recall: for each data set a row of batches and one of single queries, a panel per ranking."""
+    """
+    Draw speed against recall, a line for each index through what no other of its settings beats.
+
+    Each data set has a row of batches and one of single queries, with a panel for each ranking.
+    """
     rows = [(dataset, speed) for dataset, speed in product(results, SPEEDS) if speed in results[dataset][0]]
     height = 2.6 + 1.6 / len(rows)  # with room for the legend
     figure, axes = panels(len(RANKINGS) * len(rows), len(RANKINGS), height, sharey="row")
@@ -169,7 +174,7 @@ def plot(results: dict[str, list[dict[str, Any]]]) -> Figure:
     for panel, ((dataset, speed), ranking) in zip(axes, product(rows, RANKINGS), strict=True):
         is_shown = [point for point in results[dataset] if ranking_of(point["index"]) == ranking]
         for index, points in groupby(is_shown, itemgetter("index")):
-            curve = [(point["recall"], point[speed]) for point in points]
+            curve = unbeaten([(point["recall"], point[speed]) for point in points])
             panel.plot(*zip(*curve, strict=True), **looks[label_of(index)])
         panel.set(title=f"{dataset}, {SPEEDS[speed]}\nranked {ranking}", xlabel=f"recall@{K}")
         log_axis(panel.yaxis)
@@ -179,9 +184,18 @@ def plot(results: dict[str, list[dict[str, Any]]]) -> Figure:
     return figure
 
 
+def unbeaten(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the points that no other has both coordinates at least as large as, in ascending order."""
+    found: list[tuple[float, float]] = []
+    for recalled, speed in sorted(points, reverse=True):
+        if not found or speed > found[-1][1]:
+            found.append((recalled, speed))
+    return found[::-1]
+
+
 def label_of(index: str) -> str:
-    """Return the name of an index in the legend: the same with and without re-ranking by vectors."""
-    return index.removesuffix(",RFlat")
+    """Return the name of an index in the legend: the same for all dimensions, and with and without vectors."""
+    return re.sub(r"(PRH|PQ)\d+", r"\1…", index.removesuffix(",RFlat"))
 
 
 def ranking_of(index: str) -> str:
