@@ -255,14 +255,15 @@ def test_memory_that_runs_out_in_add(description):
 @pytest.mark.parametrize(
     ("d", "bits", "m"), [(128, 128, 20_000), (128, 32, 20_000), (512, 600, 4000), (5000, 5000, 500)]
 )
-def test_memory_that_runs_out_in_training(d, bits, m):
+@pytest.mark.parametrize("threads", [1, 4])
+def test_memory_that_runs_out_in_training(d, bits, m, threads):
     program = textwrap.dedent(LIMITED) + textwrap.dedent("""
         d, bits, m = map(int, sys.argv[1:])
         x = np.random.default_rng(0).normal(size=(m, d)).astype("float32")
         small = faiss_prh.PRHTransform(64, 16)
         small.train(x[:400, :64])  # BLAS, Faiss's and NumPy's, gives up the process if it has no memory at the start
         outcomes = []
-        for extra in [int(mib * 2**20) for mib in (0.01, 1, 4, 12, 24)]:
+        for extra in [int(mib * 2**20) for mib in (0.01, 0.2, 1, 4, 12, 24)]:
             prh = faiss_prh.PRHTransform(d, bits)
             index = faiss.IndexPreTransform(faiss_prh.PRHTransform(d, bits), faiss.IndexFlatL2(bits))
             limit(extra)
@@ -284,6 +285,7 @@ def test_memory_that_runs_out_in_training(d, bits, m):
         assert prh.is_trained
         print(*outcomes)
     """)
-    outcomes = run(program, d, bits, m).split()
+    # One arena, or the room that each thread reserves would do.
+    outcomes = run(program, d, bits, m, OMP_NUM_THREADS=str(threads), MALLOC_ARENA_MAX="1").split()
     assert "MemoryError" in outcomes
     assert "RuntimeError" in outcomes

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import samples
 
-from faiss_prh import Parameters
+from faiss_prh import Parameters, PRHTransform
 from faiss_prh.learning.layers import (
     isotropic_angle,
     layers_for,
@@ -189,3 +189,10 @@ def test_bad_parameters(name, value, error):
 @pytest.mark.parametrize(("d", "layers"), [(1, 0), (2, 1), (3, 2), (100, 7), (128, 7), (129, 8), (64000, 16)])
 def test_layers_for(d, layers):
     assert layers_for(d) == layers
+
+
+@pytest.mark.parametrize("d", [17, 33, 64])
+def test_equal_gains_that_rounding_has_made_unequal(d):
+    """Rotated covariances are symmetric but for rounding; no dimension may be in two pairs of a layer."""
+    for bits in (8, 12, 16):
+        PRHTransform(d, bits, tune=False).train(np.eye(d, dtype=np.float32))

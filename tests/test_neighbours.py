@@ -169,12 +169,30 @@ def test_vectors_kept_aside_are_not_learned_from():
     np.testing.assert_array_equal(seen[0], tiled(x[:875].T))
 
 
-def test_tuning_does_no_harm_where_there_are_few_clusters():
-    x = few_clusters(8000)
+def recalls(x, n_train, d_out):
+    """Without tuning and with it: neighbours found of vectors that nothing was learned from."""
     neighbours = faiss.knn(x[7000:], x[5000:7000], 10)[1]
-    shares = []
     for tune in (False, True):
-        prh = PRHTransform(64, tune=tune)
-        prh.train(x[:5000])
-        shares.append(tuning.Judge(prh.apply(x[5000:]).T.copy(), 2000, neighbours).found([]))
-    assert shares[1] > shares[0] - 0.01
+        prh = PRHTransform(x.shape[1], d_out, tune=tune)
+        prh.train(x[:n_train])
+        yield tuning.Judge(prh.apply(x[5000:]).T.copy(), 2000, neighbours).found([])
+
+
+@pytest.mark.parametrize(("d", "d_out"), [(128, 64), (64, 16)])
+def test_codes_tell_vectors_of_a_cluster_apart(d, d_out):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(10, d))[rng.integers(10, size=8000)] + 0.3 * rng.normal(size=(8000, d))
+    untuned, tuned = recalls(x.astype(np.float32), 5000, d_out)
+    assert tuned > untuned - 0.03
+
+
+def test_one_vector_far_off_spoils_nothing():
+    x = np.random.default_rng(0).normal(size=(8000, 64)).astype(np.float32)
+    x[0] *= 1e5
+    untuned, tuned = recalls(x, 3000, 64)
+    assert tuned > untuned - 0.05
+
+
+def test_tuning_does_no_harm_where_there_are_few_clusters():
+    untuned, tuned = recalls(few_clusters(8000), 5000, 64)
+    assert tuned > untuned - 0.01

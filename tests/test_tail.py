@@ -47,6 +47,17 @@ def test_orthonormal_columns(n, rank, seed):
     assert np.abs(projected - columns).max() <= 2e-3 * max(1e-9, np.abs(columns).max())
 
 
+@pytest.mark.parametrize(("d", "m"), [(25600, 2), (12000, 300)])
+def test_fewer_directions_than_bits_of_very_many_dimensions(d, m):
+    x = np.zeros((m, d), np.float32)
+    x[:, 7] = np.random.default_rng(0).normal(size=m)
+    prh = PRHTransform(d, 8)
+    prh.train(x)
+    tail = prh.tail.astype(np.float64)
+    np.testing.assert_allclose(tail @ tail.T, np.eye(8), atol=1e-5)
+    assert PRHTransform.from_bytes(prh.to_bytes()).tail is not None
+
+
 def test_principal_directions_keep_what_pca_keeps():
     x = low_rank(400, 60, 8)
     covariance = np.cov(x.T)

@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from .types import Codes, Floats, Vectors
 
+_FAR = 10
+"""Deviations that vectors are seldom off."""
 BLOCK_VALUES = 1 << 24
 """Number of values handed to native code at a time. It bounds the memory of conversions and the wait for Ctrl-C."""
 
@@ -108,7 +110,17 @@ def whole_numbers(x: Floats, over: int, deviation: float | None = None) -> Float
 
 
 def largest_deviation(x: Floats, over: int) -> float:
-    """Return the largest standard deviation of centred values."""
+    """Return the largest standard deviation of centred values, without single ones so far off that they make it."""
+    deviation = _largest_deviation(x, over)
+    while _FAR * deviation < np.abs(x).max(initial=0):
+        x = np.clip(x, -4 * deviation, 4 * deviation)
+        before, deviation = deviation, _largest_deviation(x, over)
+        if deviation > before / 2:
+            return before
+    return deviation
+
+
+def _largest_deviation(x: Floats, over: int) -> float:
     return float(np.sqrt(np.max(np.mean(np.square(x, dtype=np.float64), axis=over), initial=0)))
 
 

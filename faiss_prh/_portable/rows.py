@@ -106,7 +106,9 @@ def match(gain: Doubles, is_symmetric: bool, n_rounds: int) -> tuple[Indices, In
         if not (len(rows) and len(columns)):
             break
         left = gain[np.ix_(rows, columns)]
-        best, best_row, these = left.argmax(axis=1), left.argmax(axis=0), np.arange(len(rows))
+        best, these = left.argmax(axis=1), np.arange(len(rows))
+        # Symmetric but for rounding: so only rows choose, or one could be in two pairs.
+        best_row = best if is_symmetric else left.argmax(axis=0)
         is_pair = (best_row[best] == these) & (left[these, best] > 0)
         if is_symmetric:
             is_pair &= rows < columns[best]

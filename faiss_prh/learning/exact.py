@@ -76,7 +76,8 @@ def orthonormal(columns: Doubles, passes: int = 2) -> Doubles:
     """
     m, n = columns.shape
     lengths = np.sqrt(np.square(columns).sum(axis=0))
-    noise = np.random.default_rng(0).standard_normal((m, n)) * (_NOISE / np.sqrt(m))
+    least = 2.0 ** (1 - _bits(m))  # what is not rounded to nothing
+    noise = np.random.default_rng(0).standard_normal((m, n)) * max(_NOISE / np.sqrt(m), least)
     basis: Doubles = columns / np.where(lengths > 0, lengths, 1) + noise
     for _ in range(passes):
         whole, unit = _whole(basis, _bits(m))

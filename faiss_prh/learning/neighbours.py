@@ -9,7 +9,7 @@ import faiss
 import numpy as np
 
 from .._backend import kernels
-from .._common.arrays import packed_signs, whole_numbers
+from .._common.arrays import largest_deviation, packed_signs, whole_numbers
 from .._common.types import Doubles, Floats, Ids, Indices
 from ..rotation import PairwiseRotation
 from .joint_angles import Layers, Objective, ascend
@@ -86,7 +86,7 @@ def keep_neighbours(
     for layer in first:
         kernels.rows_rotate(rows, *layer)
     rows = rows[kept]
-    deviation = float(np.sqrt(np.mean(np.square(rows, dtype=np.float64))))
+    deviation = largest_deviation(rows.reshape(1, -1), over=1)
     if deviation == 0:
         return rotation
     place = np.zeros(rotation.d, dtype=np.int32)
@@ -130,9 +130,13 @@ def tuned(
     weight = min(_MOST_WEIGHT, _WEIGHT * len(rows) ** 0.5)
     objective = neighbours_alike(len(rows), partners(whole[:n_learned], np.random.default_rng(seed)), weight)
     learned = tiled(rows[:, :n_learned])
+    best, found = layers, judge.found(layers)
     if steps_away:
         layers = ascend(layers, learned, away_from_zero, steps_away)
-    best, found = layers, judge.found(layers)
+        found_now = judge.found(layers)
+        if found_now < _ALIKE * found:  # as with clusters, of which all vectors then have the same code
+            return best
+        best, found = layers, max(found, found_now)
     for steps in steps_alike:
         layers = ascend(layers, learned, objective, steps)
         found_now = judge.found(layers)

@@ -14,17 +14,22 @@ constexpr char kOutOfMemory[] = "out of memory";
 // Keeps a message until the thread's next failure, and gives it back.
 const char* set_last_failure(const char* message);
 
-// Runs `work`. Gives null, or the message of what it threw.
-template <class Work>
-const char* caught(const Work& work) {
+// Runs `work`. Gives null, or what `keep` gives for the message of what it threw.
+template <class Work, class Keep>
+const char* caught(const Work& work, const Keep& keep) {
     try {
         work();
         return nullptr;
     } catch (const std::bad_alloc&) {
-        return set_last_failure(kOutOfMemory);
+        return keep(kOutOfMemory);
     } catch (const std::exception& error) {
-        return set_last_failure(error.what());
+        return keep(error.what());
     }
+}
+
+template <class Work>
+const char* caught(const Work& work) {
+    return caught(work, set_last_failure);
 }
 
 // Throws what `caught` gave a message of.

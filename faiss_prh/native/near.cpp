@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <limits>
 #include <list>
-#include <mutex>
 #include <numeric>
 #include <vector>
 
@@ -148,13 +147,8 @@ const char* prh_nearest(std::int64_t d, std::int64_t n, const float* x, std::int
         const Comparison comparison(d, n, x, m, others);
         const std::vector<Pair> pairs = comparison.pairs();
         std::list<Found> of_threads;
-        std::mutex mutex;
-        const auto room = [&]() -> Found& {
-            const std::lock_guard<std::mutex> lock(mutex);
-            return of_threads.emplace_back(n, k);
-        };
         prh::parallel_for(static_cast<std::int64_t>(pairs.size()), kLeastCost / (kBlock * kBlock * d) + 1, [&] {
-            return [&, &found = room()](std::int64_t begin, std::int64_t end) {
+            return [&, &found = of_threads.emplace_back(n, k)](std::int64_t begin, std::int64_t end) {
                 for (std::int64_t pair = begin; pair < end; pair++) comparison.add_to(found, pairs[pair]);
             };
         });

@@ -154,7 +154,9 @@ const char* prh_match(const double* gain, std::int64_t n_rows, std::int64_t n_co
             const std::int64_t before = *n_pairs;
             for (const std::int32_t row : rows) {
                 const std::int32_t column = row_best[row];
-                if (column_best[column] == row && gain[row * n_columns + column] > 0 && (!is_symmetric || row < column)) {
+                // Symmetric but for rounding: so only rows choose, or one could be in two pairs.
+                const std::int32_t its_best = is_symmetric ? row_best[column] : column_best[column];
+                if (its_best == row && gain[row * n_columns + column] > 0 && (!is_symmetric || row < column)) {
                     first[*n_pairs] = row;
                     second[(*n_pairs)++] = column;
                 }

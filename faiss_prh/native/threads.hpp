@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <thread>
 #include <vector>
 
@@ -13,7 +14,7 @@ namespace prh {
 
 int max_threads();
 
-// Runs work(begin, end) on 0 .. n, `chunk` at a time. Each thread makes its own `work` and takes the next chunk when it
+// Runs work(begin, end) on 0 .. n, `chunk` at a time. Each thread has its own `work` and takes the next chunk when it
 // has done one: cores that others keep busy take fewer.
 template <class MakeWork>
 void parallel_for(std::int64_t n, std::int64_t chunk, const MakeWork& make_work) {
@@ -27,23 +28,30 @@ void parallel_for(std::int64_t n, std::int64_t chunk, const MakeWork& make_work)
     // As text: what GCC 11 and later need for a std::exception_ptr is not in the libstdc++ of older systems.
     std::atomic<bool> failed{false};
     char failure[kFailureSize];
-    const auto run = [&] {
-        const char* const message = caught([&] {
-            auto work = make_work();
-            for (std::int64_t begin; (begin = next.fetch_add(chunk)) < n;) work(begin, std::min(n, begin + chunk));
-        });
-        if (!message) return;
+    // Not by set_last_failure, for which a new thread needs memory.
+    const auto keep = [&](const char* message) {
         next = n;
-        if (!failed.exchange(true)) std::memcpy(failure, message, std::strlen(message) + 1);
+        if (!failed.exchange(true)) std::snprintf(failure, sizeof failure, "%s", message);
+        return message;
+    };
+    // Made by this thread: in a new one, to throw takes memory itself, and the C library ends a process that has none.
+    std::vector<decltype(make_work())> works;
+    works.reserve(n_threads);
+    for (std::int64_t thread = 0; thread < n_threads; thread++) works.push_back(make_work());
+    const auto run = [&](std::int64_t thread) {
+        caught([&] {
+            auto& work = works[thread];
+            for (std::int64_t begin; (begin = next.fetch_add(chunk)) < n;) work(begin, std::min(n, begin + chunk));
+        }, keep);
     };
     std::vector<std::thread> others;
     others.reserve(n_threads);
     try {
-        for (std::int64_t thread = 1; thread < n_threads; thread++) others.emplace_back(run);
+        for (std::int64_t thread = 1; thread < n_threads; thread++) others.emplace_back(run, thread);
     } catch (const std::exception&) {
         // No more threads to be had: those there are do the work.
     }
-    run();
+    run(0);
     for (std::thread& thread : others) thread.join();
     if (failed) throw_again(failure);
 }
