@@ -43,6 +43,16 @@ void for_each(std::int64_t n, std::int64_t cost, const Work& work) {
     });
 }
 
+// The same with room for `n_floats` floats of each thread's own: work(item, room).
+template <class Work>
+void for_each_in_room(std::int64_t n, std::int64_t cost, std::int64_t n_floats, const Work& work) {
+    prh::parallel_for(n, kLeastCost / std::max<std::int64_t>(1, cost) + 1, [&] {
+        return [&, room = std::vector<float>(n_floats)](std::int64_t begin, std::int64_t end) mutable {
+            for (std::int64_t item = begin; item < end; item++) work(item, room.data());
+        };
+    });
+}
+
 std::int64_t tiles_of(std::int64_t m) {
     return (m + kTile - 1) / kTile;
 }
@@ -72,10 +82,11 @@ const char* prh_tiles_slopes(std::int64_t n, std::int64_t n_tiles, std::int64_t 
         const Turned turns(n_rotations, i, j, theta);
         const std::int64_t n_parts = std::min(n_tiles, kMostSums);
         std::vector<double> parts(n_parts * n_rotations);
-        for_each(n_parts, n_tiles / n_parts * n_rotations * kTile * 4, [&](std::int64_t part) {
-            std::vector<float> sums(8 * n_rotations);
+        const std::int64_t cost = n_tiles / n_parts * n_rotations * kTile * 4;
+        for_each_in_room(n_parts, cost, 8 * n_rotations, [&](std::int64_t part, float* sums) {
+            std::fill_n(sums, 8 * n_rotations, 0.0f);
             for (std::int64_t tile = part * n_tiles / n_parts; tile < (part + 1) * n_tiles / n_parts; tile++)
-                prh::tile_kernel().slopes(turns, y + tile * n * kTile, g + tile * n * kTile, sums.data());
+                prh::tile_kernel().slopes(turns, y + tile * n * kTile, g + tile * n * kTile, sums);
             for (std::int64_t t = 0; t < n_rotations; t++)
                 for (int k = 0; k < 8; k++) parts[part * n_rotations + t] += sums[8 * t + k];
         });
@@ -97,10 +108,10 @@ const char* prh_tiles_outer(std::int64_t n, std::int64_t n_tiles, const float* g
     return prh::caught([&] {
         const std::int64_t n_parts = std::min(n_tiles, kMostSums);
         std::vector<double> parts(n_parts * n * n);
-        for_each(n_parts, n_tiles / std::max<std::int64_t>(1, n_parts) * n * n * kTile, [&](std::int64_t part) {
+        const std::int64_t most_tiles = n_tiles / std::max<std::int64_t>(1, n_parts) + 1;
+        for_each_in_room(n_parts, most_tiles * n * n * kTile, (n + kTile) * most_tiles * kTile, [&](std::int64_t part, float* room) {
             const std::int64_t first = part * n_tiles / n_parts, end = (part + 1) * n_tiles / n_parts;
-            std::vector<float> room((n + kTile) * (end - first) * kTile);
-            prh::tile_kernel().outer(n, end - first, g + first * n * kTile, x + first * n * kTile, room.data(),
+            prh::tile_kernel().outer(n, end - first, g + first * n * kTile, x + first * n * kTile, room,
                                       &parts[part * n * n]);
         });
         std::fill_n(products, n * n, 0.0);
